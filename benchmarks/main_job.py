@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 
 from autoconf_launch.autotuner.search.study import Study, baseline_trial
-from autoconf_launch.autotuner.space.knobs import candidate_name
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.space import (
     ChoiceKind,
@@ -29,7 +28,14 @@ from autoconf_launch.autotuner.space.space import (
     SearchSpace,
     build_space,
 )
-from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.autotuner.space.trial import (
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+    candidate_name,
+)
 from autoconf_launch.core import (
     Candidate,
     ClusterSpec,

@@ -47,7 +47,17 @@ from .knobs import (
     Naming,
     parse_value,
 )
-from .layout import ALL_LAYERS, Candidate, Degrees, KnobValue, Layout, Offload, Recompute
+from .layout import (
+    ALL_LAYERS,
+    BUILTIN_PRECISIONS,
+    Candidate,
+    Degrees,
+    KnobValue,
+    Layout,
+    Offload,
+    Precision,
+    Recompute,
+)
 from .model_spec import (
     Architecture,
     BlockSpec,
@@ -62,7 +72,6 @@ from .model_spec import (
     StateMixer,
     TracedPeak,
 )
-from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     CONTEXT_BYTES,
     DECODE,

@@ -15,7 +15,7 @@ class Device:
     """A slot: a GPU, or one process's share of the CPU on a machine without GPUs.
 
     Attributes:
-        memory_bytes: what a rank may use; where ``emulated``, the rank must enforce it itself.
+        memory_bytes: what a rank may use; if ``emulated``, the rank must enforce it itself.
         slot: its number on its host.
         visible_as: its name in CUDA_VISIBLE_DEVICES; "" hides all GPUs, None says nothing.
         free_bytes: memory that no process held when the launch began; None if unknown.
@@ -55,12 +55,12 @@ class Node:
     """A host with its slots in order.
 
     Attributes:
-        link_bytes_per_s: between two of its slots, one direction; None where not known.
+        link_bytes_per_s: between two of its slots, one direction; None if not known.
         link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
-        host_memory_bytes: memory beside that of its slots; None where not known.
-        usd_per_hour: price of the whole node; None where not known.
-        paid_slots: GPUs of the whole node, which are all paid, where only some of them are slots;
+        host_memory_bytes: memory besides that of its slots; None if not known.
+        usd_per_hour: price of the whole node; None if not known.
+        paid_slots: GPUs of the whole node, which are all paid, if only some of them are slots;
             None: its slots.
     """
 
@@ -84,7 +84,7 @@ class NodeKind:
     """Equal nodes of a cluster: GPU, number of GPUs, links, memory and price together.
 
     Attributes:
-        node: one of them, without a host's name.
+        node: any of these nodes, without a host's name.
         count: how many the cluster has.
     """
 
@@ -120,7 +120,7 @@ class ClusterSpec:
 
     @property
     def least_host_memory_bytes(self) -> float | None:
-        """Host memory of the node that has least; None where one is not known."""
+        """Host memory of the node that has least; None if any is unknown."""
         sizes = [node.host_memory_bytes for node in self.nodes]
         known = [size for size in sizes if size is not None]
         return min(known) if len(known) == len(sizes) else None
@@ -134,7 +134,7 @@ class ClusterSpec:
 
     @property
     def kinds(self) -> tuple[NodeKind, ...]:
-        """Distinct nodes, in the order in which each first stands."""
+        """Distinct nodes, in the order of their first occurrence."""
         counts = Counter(replace(node, host="") for node in self.nodes)
         return tuple(NodeKind(node=node, count=count) for node, count in counts.items())
 

@@ -101,7 +101,7 @@ def data_parallel_degree(
 
 
 def data_rank(rank: int, *, data_parallel: int, tensor: int = 1, context: int = 1) -> int:
-    """Which share of the global batch a rank loads; ranks of one model copy load the same.
+    """The share of the global batch that a rank loads; ranks of one model copy load the same.
 
     Ranks are counted along pipeline, data, context, tensor: the last one is the innermost.
     """
@@ -122,9 +122,9 @@ def external_data_parallel_degree(world_size: int, mp_size: int) -> int:
 
 
 def even_pipeline_split(blocks: int, stages: int) -> tuple[int, ...]:
-    """Blocks of each pipeline stage where nobody says them; what is left goes to the first ones.
+    """Default pipeline split: equal stages; the first stages take the remainder.
 
-    Where stages would divide the blocks with embedding and head counted as one each (Llama 3,
+    If stages would divide the blocks with embedding and head counted as one each (Llama 3,
     2024, section 3.3.2: 126 layers on 16 stages), the ends have one block less.
     """
     each, more = divmod(blocks, stages)

@@ -22,7 +22,7 @@ class AutoconfError(Exception):
     """Base of every error that this project raises on purpose; its text is for the user."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows in place of a traceback: no line of ours helps the user."""
+        """Text of a notebook instead of a traceback: no line of ours helps the user."""
         return [f"{type(self).__name__}: {self}", *getattr(self, "log_tail", ())]
 
 
@@ -62,7 +62,7 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
 _UNSHOWN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""What moves a terminal's cursor, colours it, or turns the direction of its text."""
+"""Characters that move a terminal's cursor, colour it or turn the direction of its text."""
 
 
 def visible(text: str) -> str:
@@ -86,7 +86,7 @@ SECRETS_VARIABLE = "AUTOCONF_LAUNCH_SECRETS"
 """Passes the secrets that the launcher knows to a trial, whose files and logs omit them."""
 _ANYWHERE, _ALONE = 8, 6
 _CUT_HERE = ("\n", "\r", '"', "'", "...", "\u2026", "\u2026".encode().decode("latin-1"))
-"""What follows a value that somebody has cut off."""
+"""Marks at which a value was cut off."""
 _MIXED = re.compile(r"\d.*[^\W\d]|[^\W\d].*\d")
 """A digit and a letter."""
 
@@ -108,7 +108,7 @@ class SecretFilter:
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> SecretFilter:
-        """The filter for a process of a trial, which the launcher has told the secrets."""
+        """The filter for a process of a trial, whose environment has the secrets."""
         return SecretFilter(json.loads(environment.get(SECRETS_VARIABLE) or "[]"))
 
     def to_environment(self) -> tuple[tuple[str, str], ...]:
@@ -128,7 +128,7 @@ class SecretFilter:
         return self.text(value) if isinstance(value, str) else value
 
     def feed(self, data: bytes) -> bytes:
-        """The part of a stream that cannot belong to a secret of which more is to come."""
+        """The part of a stream that cannot belong to a secret that is still incomplete."""
         text = self._pending + data.decode("latin-1")
         safe = self._in_bytes.safe_length(text)
         shown, self._pending = self._in_bytes.replace(text, safe, self._before)
@@ -154,7 +154,7 @@ class SecretFilter:
 
 
 class _Form(NamedTuple):
-    """One way in which a secret is printed; ``head`` begins each match of it."""
+    """A form in which a secret is printed; ``head`` begins each match of it."""
 
     text: str
     shown: str
@@ -163,8 +163,6 @@ class _Form(NamedTuple):
 
 
 class _Forms:
-    """All ways in which secrets are printed."""
-
     def __init__(self, forms: Iterable[tuple[str, str]]) -> None:
         made: dict[str, _Form] = {}
         for text, name in forms:
@@ -204,7 +202,7 @@ class _Forms:
         return first
 
     def _at(self, text: str, start: int, is_all: bool, before: str) -> tuple[str, int]:
-        """What replaces a secret at this place, and its length; 0: there is none."""
+        """The replacement of a secret at this place, and its length; 0: there is none."""
         best = "", 0
         for form in self._forms:
             if not text.startswith(form.head, start):
@@ -223,7 +221,6 @@ class _Forms:
 
 
 def _common_length(text: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
     pairs = enumerate(zip(text, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
 
@@ -248,13 +245,13 @@ def _is_long(text: str) -> bool:
 
 
 def _is_distinct(text: str) -> bool:
-    """Whether a value is in no other text by chance."""
+    """True if a value is in no other text by chance."""
     is_plain = text.isdecimal() or (text.isalpha() and len(text) < 2 * _ANYWHERE)
     return len(text) >= _ANYWHERE and not is_plain
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
-    """``1 step``, ``2 steps``; ``several`` where no *s* makes it."""
+    """``1 step``, ``2 steps``; ``several`` if no *s* makes it."""
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 
@@ -287,7 +284,7 @@ class FailureKind(str, Enum):
     STALLED = "stalled"
     BAD_CONFIG = "bad_config"
     NOT_APPLIED = "not_applied"
-    """The strategy that was asked for is not the one that ran."""
+    """Another strategy ran than was requested."""
     NO_STEPS = "no_steps"
     NAN = "nan"
     NODE_LOST = "node_lost"
@@ -296,10 +293,10 @@ class FailureKind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong, in one sentence, and the child's own last lines.
+    """A failure: its cause in one sentence, and the child's own last lines.
 
     What represents a byte that is not text (a lone surrogate) is escaped: no file takes it.
-    ``ran_micro_batch`` is the largest that ran, where it was smaller than asked. ``lost_peer``: a
+    ``ran_micro_batch`` is the largest that ran, if it was smaller than asked. ``lost_peer``: a
     rank only saw that another one had gone.
     """
 

@@ -1,7 +1,7 @@
 """Faces that wait: names of a room whose modules are imported when one is first used.
 
-A face imports plainly what its room has to give. One that would load numpy, torch or all verbs
-where a single light name is wanted has a table instead, beside the imports for type checkers.
+A face imports the public names of its room. A face that would load numpy, torch or all verbs
+for a single light name has a table instead, besides the imports for type checkers.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Naming(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One tunable. Values are ordered: whole numbers by size, others as ``values`` lists them.
+    """A tunable. Values are ordered: whole numbers by size, others as ``values`` lists them.
 
     Attributes:
         name: field of ``Layout``, or name of an extra.

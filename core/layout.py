@@ -15,16 +15,71 @@ from .equations import data_rank, global_batch
 KnobValue: TypeAlias = bool | int | float | str | None
 _Sizes: TypeAlias = tuple[int, ...] | None
 """Values to choose from; None for any."""
+ALL_LAYERS = -1
+"""As a number of recomputed layers of each pipeline stage: all that it has."""
+
+
+class Precision(str, Enum):
+    """Format of the matrix products in forward and backward."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    """fp32 numbers, whose products tensor cores round to 10 bits; fp32 if a GPU lacks them."""
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    """A scale per tensor, from the largest values of earlier steps."""
+    FP8_CURRENT = "fp8_current"
+    """A scale per tensor, from its own largest value."""
+    FP8_BLOCKWISE = "fp8_blockwise"
+    """A scale per block of 128 x 128 weights, or of 128 activations."""
+    FP8_ROWWISE = "fp8_rowwise"
+    """A scale per row."""
+    MXFP8 = "mxfp8"
+    """A scale per 32 numbers (OCP Microscaling Formats 1.0)."""
+    NVFP4 = "nvfp4"
+    """4 bits, one scale per 16 numbers."""
+
+    @property
+    def configured(self) -> Precision:
+        """The format as configurations name it: TF32 is a switch of torch besides fp32."""
+        return Precision.FP32 if self is Precision.TF32 else self
+
+    @property
+    def is_fp8(self) -> bool:
+        """True if matrix products take 8-bit floating-point numbers, whatever their scales."""
+        return "fp8" in self.value
+
+    @property
+    def is_quantized(self) -> bool:
+        """True if matrix products take scaled numbers of 8 bits or fewer."""
+        return self.is_fp8 or self is Precision.NVFP4
+
+    @property
+    def product_bytes(self) -> float:
+        """Size of a number that a matrix product takes; 4 bits have a byte of scale for 16."""
+        if self is Precision.NVFP4:
+            return 0.5625
+        return 1.0 if self.is_fp8 else float(self.value_bytes)
+
+    @property
+    def value_bytes(self) -> int:
+        """Size of a weight in forward and backward, and of an activation outside the products."""
+        return 4 if self in (Precision.FP32, Precision.TF32) else 2
+
+
+BUILTIN_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
+"""Precisions of our runtime; the others are for planning."""
 
 
 class Recompute(str, Enum):
-    """Which activations are computed again in the backward pass."""
+    """Activations that are computed again in the backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"
     """Matrix products and attention are kept, the cheap rest is computed again."""
     FULL = "full"
-    """Each block keeps its input alone."""
+    """Each block keeps its input only."""
 
 
 class Offload(str, Enum):
@@ -33,10 +88,6 @@ class Offload(str, Enum):
     NONE = "none"
     OPTIMIZER = "optimizer"
     PARAMETERS = "parameters"
-
-
-ALL_LAYERS = -1
-"""As a number of recomputed layers of each pipeline stage: all that it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +176,7 @@ class Degrees:
     """Values that a :class:`Layout` may have; None leaves a field open.
 
     Attributes:
-        recompute_layers: layers of each stage that are recomputed in full, beside the kinds of
+        recompute_layers: layers of each stage that are recomputed in full, besides the kinds of
             ``recompute``; empty for no such layouts.
         least_product, most_product: of tensor x pipeline x context x expert ranks.
     """

@@ -16,7 +16,7 @@ from .equations import divisors
 class Experts:
     """A mixture-of-experts MLP. ``first_dense`` layers have a plain one.
 
-    ``shared`` experts see every token, beside the ``per_token`` chosen of ``count``. Where these
+    ``shared`` experts see every token, besides the ``per_token`` chosen of ``count``. If these
     lie in ``groups`` of equal size, a token's are of ``chosen_groups`` of them at most.
     """
 
@@ -82,12 +82,12 @@ class Architecture:
         causal: a decoder; False for BERT.
         window: tokens that attention looks back; None for all.
         state: what layers have instead of attention; None for none.
-        full_every: each so many layers one attends to all tokens, whatever ``window`` and
+        full_every: each this many layers one attends to all tokens, whatever ``window`` and
             ``state`` say of the others; 0: none does.
-        predictions: tokens beyond the next one that are predicted, with logits of their own; the
+        predictions: tokens beyond the next one that are predicted, with their own logits; the
             layers that do so are counted in ``layers``.
         other_parameters: weights that these shapes do not give, such as token types and poolers.
-        other_layer_parameters: the same for each layer, such as norms and biases of its own kind.
+        other_layer_parameters: the same for each layer, such as norms and biases of its kind.
     """
 
     name: str
@@ -140,7 +140,7 @@ class SplitPart:
     Attributes:
         parameters: weights that are split.
         activation_bytes: kept between the modules that split and those that join again.
-        forward_s: seconds between them; 0 where nothing was timed.
+        forward_s: seconds between them; 0 if nothing was timed.
         flops: operations between them.
         columns: modules whose outputs are split: each sums a gradient in the backward pass.
         rows: modules whose inputs are split: each sums its output in the forward pass.
@@ -161,10 +161,10 @@ class BlockSpec:
     ``parameters`` includes ``frozen_parameters``. ``activation_bytes`` is what the forward
     pass keeps for the backward pass in the precision of the run, without recomputation;
     ``input_bytes`` is what full recomputation keeps instead. ``flops`` is the forward pass,
-    ``forward_s`` its seconds, 0 where nothing was timed. ``tied_parameters`` are weights of
+    ``forward_s`` its seconds, 0 if nothing was timed. ``tied_parameters`` are weights of
     another piece that this one uses. ``expert_parameters`` can be shared out over expert ranks;
     ``experts_per_token`` is how many experts a token goes to, 0 without any. ``split`` is None
-    where no tensor plan was found.
+    if no tensor plan was found.
     """
 
     name: str
@@ -212,7 +212,7 @@ class DegreeLimits:
         key: the degree's name under ``parallelism``.
         counts: what it is and how many of it, for each thing that the degree must divide.
         missing: why nothing can be shared out and what to do, as a sentence's end.
-        most: what it is and how many of it, where the degree may not be above it.
+        most: what it is and how many of it, if the degree may not be above it.
     """
 
     key: str = "tensor"
@@ -221,7 +221,7 @@ class DegreeLimits:
     most: tuple[str, int] | None = None
 
     def obstacle(self, degree: int) -> str | None:
-        """Why a degree cannot be, with what to do; None where it can."""
+        """The reason why a degree is impossible, with what to do; None if it is possible."""
         given = f"parallelism.{self.key} is {degree}, but"
         if degree == 1:
             return None
@@ -246,10 +246,10 @@ class ModelSpec:
     """A model as a sequence of blocks, from one of four sources (``grade``).
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
-    ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
+    ``traced_peaks`` are empty if nothing was run or traced. ``optimizer_step_s`` is one
     update of all trainable weights on one rank. ``tensor_split``, ``expert_split``,
-    ``context_split`` and ``stage_split`` are None where nobody looked; ``heads``, ``kv_heads``
-    and ``head_size`` are None where the model's configuration has none.
+    ``context_split`` and ``stage_split`` are None if unknown; ``heads``, ``kv_heads``
+    and ``head_size`` are None if the model's configuration has none.
     """
 
     grade: Grade
@@ -273,7 +273,7 @@ class ModelSpec:
 
     @property
     def degree_limits(self) -> tuple[DegreeLimits, ...]:
-        """Limits of all degrees that somebody looked at."""
+        """Limits of all degrees that are known."""
         known = (self.tensor_split, self.expert_split, self.context_split, self.stage_split)
         return tuple(limits for limits in known if limits is not None)
 

@@ -1,7 +1,7 @@
 """The launcher's task for a rank, and the rank's report.
 
 The task travels in one environment variable; each rank appends to one ``steps.jsonl`` and
-writes a result file of its own into the task's folder.
+writes its own result file into the task's folder.
 
 One environment variable starts a probe. Whatever happens to it leaves a small file below the
 trial's folder, named after the attempt, so that a silent launch can be explained.
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from .codec import decode, encode
 from .errors import Failure
-from .layout import Candidate, KnobValue, Layout, Recompute
+from .layout import Candidate, KnobValue, Layout, Precision, Recompute
 from .model_spec import ModelSpec, TracedPeak
-from .precision import Precision
 from .saved_paths import Asides
 
 if TYPE_CHECKING:
@@ -75,15 +74,15 @@ class RankTask:
         start_step: first optimizer step that counts, from 1.
         end_step: last optimizer step that counts; the rank exits after it.
         most_steps: the launcher may move the end while the ranks run, but not beyond this step;
-            None where ``end_step`` is fixed.
+            None if ``end_step`` is fixed.
         next_folder: the folder of the launch that each rank hands the turn to after a step, its
-            peer of the same number; None where it has nobody to wait for.
+            peer of the same number; None if it waits for no other rank.
         first_turn: it begins, unasked.
         turn_steps: steps of a turn, once steps count.
         cut_s: seconds after which a first step that is still running ends with the micro-batches
-            that it has, and after which no further step begins; None: every step is whole.
+            that it has, and after which no other step begins; None: every step is whole.
         soak: the last step takes the largest batch that the rank has seen.
-        ends_epoch: where no evaluation or no checkpoint was seen by the last step, the script's
+        ends_epoch: if no evaluation or no checkpoint was seen by the last step, the script's
             data ends after it, so that the script goes on to what it does after an epoch.
         micro_batch: samples of each forward pass that are asked for; None if a script decides.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
@@ -155,8 +154,8 @@ class AppliedStrategy:
 
     ``extras`` are the knobs of ``RUNTIME_KNOBS`` that this stage has, with the values found;
     ``pipeline_split`` has the blocks of each stage, None where they are even and were not given;
-    ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
-    ``learning_rate`` is the one that a schedule starts from, where there is a schedule;
+    ``recompute`` is None if the backward pass could not be inspected, as under torch.compile.
+    ``learning_rate`` is the initial rate of a schedule, if there is a schedule;
     ``optimizer`` the class that holds it.
     """
 
@@ -213,16 +212,16 @@ class MemoryUse:
 class RankResult:
     """The last word of one rank of a trial, written whole or not at all.
 
-    ``end_step`` is the step that it was to end at and did; None where it ended otherwise.
-    ``phases`` are the mean seconds of a step's named phases, where a soak took it apart.
-    ``cut`` stands where the first step was too long for its time; there are no ``steps`` then.
-    ``asides`` are what it did beside its steps, where it made any.
+    ``end_step`` is the step at which it ended as planned; None if it ended otherwise.
+    ``phases`` are the mean seconds of a step's named phases, if a soak took it apart.
+    ``cut`` is set if the first step was too long for its time; there are no ``steps`` then.
+    ``asides`` are what it did beside its steps, if it made any.
 
     A probe in an external script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
-    ``end_step`` is its last); ``left_behind``, paths that its script wrote and nobody took away,
+    ``end_step`` is its last); ``left_behind``, paths that its script wrote and left behind,
     from the working directory; ``notes``; ``crowded``, more processes than one have trained for
-    it, beside or after each other.
+    it, besides or after each other.
     """
 
     rank: int
@@ -264,7 +263,7 @@ class Sign(str, Enum):
     STOP = "stop"
     """Holds the number of the optimizer step after which all ranks end."""
     HOLLOW = "hollow"
-    """Set by the launcher: weights are to be fake from their making on."""
+    """Set by the launcher: weights must be fake from their creation on."""
     NOT_FAKE = "not_fake"
     """Why a first forward pass could not be gone through on fake tensors."""
     OUT_OF_MEMORY = "out_of_memory"
@@ -314,21 +313,21 @@ class Bystander:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstForward:
-    """A script's model, and one forward and backward pass of its own.
+    """A script's model, and one of its forward and backward passes.
 
     Attributes:
         model: its blocks for one sample; without peaks and seconds.
         micro_batch: samples of the pass.
         fake: nothing was computed; False: on the CPU, with the script's real tensors.
         peaks: of each phase, with weights and gradients but without optimizer state; "optimizer"
-            is there where its step was tried.
+            is there if its step was tried.
         operations: of forward and backward.
         frozen_operations: those of them in calls without gradients, such as of a teacher.
         backward: whether the script came to a backward pass.
         optimizer: name of the class; None: none was made before the pass.
-        state_bytes: what the optimizer keeps; None where its step could not be tried.
+        state_bytes: what the optimizer keeps; None if its step could not be tried.
         wrapper: class of the module around the model, such as ``DistributedDataParallel``.
-        config: ``model.config`` as JSON, where it has one as Hugging Face's models do.
+        config: ``model.config`` as JSON, if it has one as Hugging Face's models do.
         bystanders: what else was alive on the device.
         left_behind: new paths in the working directory.
     """

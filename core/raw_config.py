@@ -38,7 +38,7 @@ class RawConfig:
         self._document: dict[str, Any] = copy.deepcopy(dict(document))
 
     def get(self, path: KeyPath, default: Any = None) -> Any:
-        """The value at ``path``, or ``default`` where any part of the path is missing."""
+        """The value at ``path``, or ``default`` if any part of the path is missing."""
         value: Any = self._document
         for key in path:
             value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
@@ -123,7 +123,7 @@ def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def integer_value(raw: RawConfig, path: KeyPath, default: Any, *, least: int = 1) -> Any:
-    """A whole number of at least ``least``, or ``default`` where there is none.
+    """A whole number of at least ``least``, or ``default`` if there is none.
 
     Raises:
         ConfigError: it is open, no whole number, or out of range.

@@ -17,8 +17,7 @@ from .equations import (
 )
 from .errors import ConfigError, nearest_known, plural, still_open
 from .knobs import PIPELINE_SCHEDULES, read_runtime_knobs
-from .layout import KnobValue, Layout, Recompute
-from .precision import Precision
+from .layout import KnobValue, Layout, Precision, Recompute
 from .raw_config import (
     KeyPath,
     RawConfig,
@@ -174,7 +173,7 @@ def batch_split(
 def _require_multiple(
     stated: int, micro: int | None, accumulation: int | None, data_parallel: int
 ) -> None:
-    """Raise a ConfigError if what is given beside a global batch does not divide it."""
+    """Raise a ConfigError if what is given besides a global batch does not divide it."""
     if micro is not None and accumulation is not None:
         return
     given = ((keys.MICRO_BATCH, micro), (keys.ACCUMULATION, accumulation))
@@ -251,7 +250,7 @@ def _named_section(
 
 
 def _require_no_search(where: str, name: str, value: object) -> None:
-    """A list is a value only where the setting is one; nothing of these sections is searched."""
+    """A list is a value only if the setting is one; nothing of these sections is searched."""
     if not isinstance(value, list):
         return
     if name not in LIST_VALUED or any(isinstance(item, list) for item in value):
@@ -347,7 +346,7 @@ def _require_micro_batches(layout: Layout, extras: tuple[tuple[str, KnobValue], 
 
 
 def stages_obstacle(layout: Layout, blocks: int) -> str | None:
-    """Why a model with so many repeated blocks has no such stages; None where it has."""
+    """The reason why a model of ``blocks`` blocks cannot have these stages; None if it can."""
     pipeline, virtual = layout.pipeline_parallel, layout.virtual_pipeline
     if pipeline > 1 and pipeline * virtual > blocks:
         each = f" x virtual_pipeline {virtual} = {pipeline * virtual} stages" * (virtual > 1)
@@ -365,7 +364,7 @@ def stages_obstacle(layout: Layout, blocks: int) -> str | None:
 
 
 def pipeline_schedule(layout: Layout, extras: tuple[tuple[str, KnobValue], ...]) -> str:
-    """The schedule that runs: the one that is named, else 1F1B, interleaved or not."""
+    """The schedule that runs: the named one, else 1F1B, interleaved or not."""
     one_by_one, interleaved = PIPELINE_SCHEDULES[1:]
     named = dict(extras).get(keys.PIPELINE_SCHEDULE[1])
     return str(named or (interleaved if layout.virtual_pipeline > 1 else one_by_one))

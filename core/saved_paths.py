@@ -1,7 +1,7 @@
 """Notes of a trial's writes among the user's files, and the removal of these files.
 
 A process notes each file and folder before it is there, so that what comes after it finds them:
-the process itself at its end, or the launcher where that was ended from outside.
+the process itself at its end, or the launcher if that was ended from outside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WentOn(str, Enum):
     """A script's progress after the steps of its task."""
 
     EPOCH = "epoch"
-    """It did what follows an epoch, up to its next training step or until nobody waited."""
+    """It did what follows an epoch, up to its next training step or the end of the wait."""
     END = "end"
     """It went to its own end."""
     EPOCH_END = "epoch_end"
@@ -50,7 +50,7 @@ class Asides:
         longest_batch: the last step took the longest batch that was seen.
         went_on: after the last step; None: it ended there.
         broke: what it failed with after them, outside of calls of the model and of saves; ""
-            where it did not.
+            if it did not.
         epoch_batches: micro-batches of one pass over the training's data on a rank; None: not
             known.
         broke_in: what had begun last and was not seen to end then; None: nothing, or the data's
@@ -102,9 +102,9 @@ _LEFT_NOTES = "left_paths.*.jsonl"
 """Notes of a process that has ended, on folders that others were still writing to."""
 _IF_EMPTY = "if_empty"
 SAVED = "saved"
-"""Folder of a trial for what is taken from where the script wrote it."""
+"""Folder of a trial for files that are moved away from the script's output."""
 OUTPUT = "output"
-"""Folder of a trial for what the script is told to save there."""
+"""Folder of a trial into which the script saves."""
 _MOST_CHARACTERS = 16 << 20
 _DIES_WITHIN_S = 10.0
 """A rank whose controller died may write so long after its last sign."""
@@ -181,7 +181,7 @@ def take_in(
 
 
 def _real(path: Path) -> Path:
-    """The path of a file in its real folder; where it links to itself does not matter."""
+    """The path of a file in its real folder; if it links to itself does not matter."""
     return path.parent.resolve() / path.name
 
 
@@ -194,7 +194,7 @@ def take_in_all(results: Path) -> None:
 def noted_folders(results: Path) -> Iterator[Path]:
     """Folders of a results folder in which a process has noted what its script writes.
 
-    Those come twice, and last, where :func:`take_in` left folders that others wrote to.
+    These come twice, and last, if :func:`take_in` left folders that others wrote to.
     """
     for name in (NOTES, _LEFT_NOTES):
         yield from sorted({path.parent for path in results.glob(f"*/{name}")})
@@ -245,16 +245,15 @@ def _paths_in(notes: Iterable[Path]) -> dict[Path, bool]:
 def _move_all(
     found: dict[Path, bool], folder: Path, until_s: float, others: frozenset[Path]
 ) -> list[Path]:
-    """The files that were moved."""
     whole = (path for path, if_empty in found.items() if not if_empty)
     files = (file for path in whole for file in _files(path) if file not in others)
     return [file for file in files if _move(file, mirror(folder, file), until_s)]
 
 
 def is_trials(path: Path, folder: Path, below: Path) -> bool:
-    """True if notes of a trial's folder that may be somebody else's can name this path.
+    """True if notes of a trial's folder, which may have another author, can name this path.
 
-    It stands in ``below``, wherever links and ``..`` lead, and is none of the results.
+    It is in ``below``, wherever links and ``..`` lead, and is none of the results.
     """
     real = Path(os.path.realpath(path.parent), path.name)
     results = Path(os.path.realpath(folder.parent))
@@ -264,7 +263,7 @@ def is_trials(path: Path, folder: Path, below: Path) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or all below the folder; nothing where a link leads elsewhere."""
+    """The file itself, or all below the folder; nothing if a link leads elsewhere."""
     if path.parent.resolve() != path.parent:
         return []
     if path.is_symlink() or not path.is_dir():
@@ -286,7 +285,7 @@ def _move(file: Path, place: Path, until_s: float) -> bool:
 
 
 def _folders(found: dict[Path, bool]) -> set[Path]:
-    """Folders that were noted, and all below the ones that go as a whole."""
+    """Noted folders, and all folders below those which go as a whole."""
     own = {path for path in found if path.is_dir() and not path.is_symlink()}
     below = {
         Path(root, name)

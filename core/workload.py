@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
+from .layout import Precision
 from .model_spec import Architecture, ModelSpec
-from .precision import Precision
 from .rank import OperationCost
 
 
@@ -40,7 +40,7 @@ class WeightFormat(str, Enum):
     """
 
     INT8 = "int8"
-    """One scale for a row, not counted here (Dettmers et al. 2022, "LLM.int8()", section 3)."""
+    """A scale for each row, not counted here (Dettmers et al. 2022, "LLM.int8()", section 3)."""
     NF4 = "nf4"
     """4 bits, a scale for 64 weights in 8 bits, and one in fp32 for 256 of those: 4.127 bits
     (Dettmers et al. 2023, "QLoRA", section 3, double quantization)."""
@@ -58,15 +58,15 @@ class Software:
     Attributes:
         flash_attention: attention in one kernel; the matrix of scores is never stored.
         dropout: its masks are kept.
-        fused_loss: the loss never holds the logits in fp32 beside their gradient.
+        fused_loss: the loss never holds the logits in fp32 besides their gradient.
         compiled: a compiler plans the buffers and fuses small operations (``torch.compile``).
         transformer_engine: kernels of NVIDIA's library, which keeps weights of FP8 in 8 bits and
             transposed, without a 16-bit copy.
         async_tensor: tensor-parallel communication is cut up to run beside its products.
         graphed: in formats with scales of small blocks a whole step is one recorded graph, in
             which no layer waits for the host to count its experts' tokens.
-        plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch alone, a
-            vocabulary that nobody padded.
+        plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch only, a
+            vocabulary without padding.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
         weight_bytes: of a trained weight of plain torch, its gradient and optimizer values.
         fused_update: the optimizer updates weights in place, without a temporary of their size.
@@ -105,7 +105,7 @@ OPTIMIZER_STATES: Mapping[str, float] = MappingProxyType(
 )
 """Values as large as a stored weight that each one keeps for it. 8 bits: one fp32 scale for each
 256 values (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"). Adafactor keeps
-sums of rows and columns alone (Shazeer and Stern 2018)."""
+sums of rows and columns only (Shazeer and Stern 2018)."""
 _LIKELY_STATES = 2.0
 """Most scripts train with Adam, and too much is safer than too little."""
 
@@ -115,7 +115,7 @@ class Optimizer:
     """Memory and work of an optimizer's update.
 
     Attributes:
-        name: None where the script makes its own.
+        name: None if the script makes its own.
         states: values as large as a stored weight that it keeps for each trained one.
     """
 
@@ -124,7 +124,7 @@ class Optimizer:
 
     @staticmethod
     def from_name(name: str | None, *, more: int = 0) -> Optimizer:
-        """An optimizer by its name in any case, with so many further values for each weight."""
+        """An optimizer by its name in any case, with ``more`` values for each weight."""
         if name is None:
             return Optimizer()
         known = OPTIMIZER_STATES.get(name.lower(), _LIKELY_STATES)
@@ -138,10 +138,10 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenPasses:
-    """Forward passes through frozen models, such as a teacher, beside a micro-batch.
+    """Forward passes through frozen models, such as a teacher, besides a micro-batch.
 
     Attributes:
-        operations: of a micro-batch of so many ``tokens``.
+        operations: of a micro-batch of ``tokens``.
         tokens: of all samples.
     """
 
@@ -159,7 +159,7 @@ class Workload:
         sequence_length: tokens of a sample; of an encoder-decoder those that its encoder reads.
         decoder_sequence_length: tokens of it that a decoder writes; None: as many.
         precision: of the matrix products.
-        lora_rank: rank of adapters beside every matrix of the layers, whose own weights rest.
+        lora_rank: rank of adapters besides every matrix of the layers, whose own weights rest.
         weight_format: of those resting matrices; None: in the precision of the run.
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
@@ -185,12 +185,12 @@ class Workload:
 
     @property
     def trains_adapters(self) -> bool:
-        """Whether adapters are trained beside weights that rest."""
+        """True if adapters are trained besides weights that rest."""
         return self.lora_rank is not None
 
     @property
     def trains_all(self) -> bool:
-        """Whether every weight is trained."""
+        """True if every weight is trained."""
         return not (self.trains_adapters or self.frozen)
 
     def of_adapters(self) -> Workload:
@@ -217,7 +217,7 @@ class Workload:
 
     @property
     def logit_tokens(self) -> int:
-        """Tokens of a sample that logits are made of, for each further prediction once more."""
+        """Tokens of a sample that logits are made of, for each other prediction once more."""
         if not self.architecture.encoder_layers:
             return self.sequence_length * (1 + self.architecture.predictions)
         return self.decoder_sequence_length or self.sequence_length

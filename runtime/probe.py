@@ -2,7 +2,7 @@
 
 Armed by ``injected/sitecustomize`` once torch is imported. The process that first completes an
 optimizer step reports for its rank, in the files that our own runtime writes; after the steps
-asked for it ends. Standard library, torch and core alone.
+requested it ends. Only standard library, torch and core.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Probe:
         path.touch()
 
     def give_up(self, error: Exception) -> None:
-        """Leave word of an error of our own, and end a training that nobody measures."""
+        """Report our own error, and end a training that is not measured."""
         self.silent = True
         text = SecretFilter.from_environment().text(f"{type(error).__name__}: {error}")
         with suppress(OSError):
@@ -182,7 +182,6 @@ class Probe:
                 self._reporter.restart()
 
     def _add(self, optimizer: Optimizer) -> int:
-        """Keep an optimizer that steps for the first time; the number of its weights."""
         size = sum(weight.numel() for weight in weights_of(optimizer))
         self._optimizers[optimizer] = size
         if not isinstance(optimizer, UpdatesByHand):
@@ -279,7 +278,7 @@ class Probe:
         return self._reporter
 
     def _follow(self, optimizer: Optimizer, number: int, reporter: RankReporter) -> None:
-        """Keep an eye on the root, and look around where no time is taken."""
+        """Keep an eye on the root, and look around if no time is taken."""
         lost = not self._counter.forwards_in_step
         if self._locator.looking:
             self._locator.settle(weights_of(optimizer))
@@ -297,7 +296,6 @@ class Probe:
             reporter.timeline.begin()
 
     def _begin(self) -> None:
-        """Start anew: in a fork nothing has happened yet."""
         self.silent = False
         self._hooks.reset()
         self._hooks.data = TrainingData(self._task.end_step) if self._task.soak else None

@@ -24,16 +24,6 @@ if TYPE_CHECKING:
         nearest_type,
         other_parts,
     )
-    from .loader import (
-        DEFAULT_ORIGIN,
-        FamilyKnob,
-        Section,
-        SpaceKnob,
-        default_families,
-        default_space,
-        parse_families,
-        parse_space,
-    )
     from .machines import (
         accelerator_names,
         known_accelerator,
@@ -41,14 +31,6 @@ if TYPE_CHECKING:
         unknown_gpu,
         unrated_machine,
         with_links,
-    )
-    from .merge import (
-        EXTERNAL_RULES,
-        BuiltinRules,
-        KnobRules,
-        ZeroSearch,
-        given_knobs,
-        zero_choices,
     )
     from .models import (
         build_architecture,
@@ -61,14 +43,34 @@ if TYPE_CHECKING:
         why_refused,
     )
     from .presets import Preset, preset, preset_names
-    from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
-    from .schema import SCHEMAS, schema_text
-    from .search_configs import (
+    from .recommend_tables import (
         CONF,
+        base_template,
+        generation_of,
+        grid_rows,
         is_shipped,
         predefined_searches,
+        published_speeds,
         shipped_base_config,
+        tables,
         usual_of,
+    )
+    from .schema import SCHEMAS, schema_text
+    from .spaces import (
+        DEFAULT_ORIGIN,
+        EXTERNAL_RULES,
+        BuiltinRules,
+        FamilyKnob,
+        KnobRules,
+        Section,
+        SpaceKnob,
+        ZeroSearch,
+        default_families,
+        default_space,
+        given_knobs,
+        parse_families,
+        parse_space,
+        zero_choices,
     )
     from .trainers import CHECKED, TRAINER_NAMES, TRAINERS, trainer
 else:
@@ -83,23 +85,25 @@ else:
             ".hugging_face": (
                 "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
             ),
-            ".loader": (
-                "DEFAULT_ORIGIN FamilyKnob Section SpaceKnob default_families default_space "
-                "parse_families parse_space"
-            ),
             ".machines": (
                 "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
                 "with_links"
             ),
-            ".merge": "EXTERNAL_RULES BuiltinRules KnobRules ZeroSearch given_knobs zero_choices",
             ".models": (
                 "build_architecture contradiction known_model model_ids model_names "
                 "named_model nearest_model_id why_refused"
             ),
             ".presets": "Preset preset preset_names",
-            ".recommend_tables": "base_template generation_of grid_rows published_speeds tables",
+            ".recommend_tables": (
+                "CONF base_template generation_of grid_rows is_shipped predefined_searches "
+                "published_speeds shipped_base_config tables usual_of"
+            ),
             ".schema": "SCHEMAS schema_text",
-            ".search_configs": "CONF is_shipped predefined_searches shipped_base_config usual_of",
+            ".spaces": (
+                "DEFAULT_ORIGIN EXTERNAL_RULES BuiltinRules FamilyKnob KnobRules Section "
+                "SpaceKnob ZeroSearch default_families default_space given_knobs "
+                "parse_families parse_space zero_choices"
+            ),
             ".trainers": "CHECKED TRAINER_NAMES TRAINERS trainer",
         },
     )

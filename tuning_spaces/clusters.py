@@ -34,14 +34,14 @@ _HBM_SHARE = 0.9875
 """Share of a datasheet's memory (in GiB) that a process can have: 79.1 of an A100's 80, 15.8 of a
 V100's 16 (torch.cuda.get_device_properties)."""
 _GDDR_SHARE = 0.92
-"""The same where error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
+"""The same share if error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
 _GDDR = frozenset(
     {"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40-48GB", "L40S-48GB", "A40-48GB"}
 )
 
 
 def parse_cluster(text: str) -> ClusterSpec:
-    """Nodes of ``[NODESx]GPUSxGPU``, or of a GPU's name alone: one of it; ``+`` between kinds.
+    """Nodes of ``[NODESx]GPUSxGPU``, or one GPU by its name; ``+`` between kinds.
 
     Raises:
         ConfigError: another form, an unknown GPU, or too many of them.
@@ -285,7 +285,7 @@ _FILE = Path(__file__).parent / "prices.csv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Price of one GPU; ``as_of`` is a date, or ``recalled`` if nobody checked the price."""
+    """Price of one GPU; ``as_of`` is a date, or ``recalled`` if the price was not checked."""
 
     gpu: str
     usd_per_gpu_hour: float
@@ -304,7 +304,7 @@ def prices(gpu: str) -> tuple[Price, ...]:
 
 
 def price(gpu: str) -> Price | None:
-    """The first of them; None where no price is known."""
+    """The first of them; None if no price is known."""
     return next(iter(prices(gpu)), None)
 
 

@@ -10,7 +10,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def hint(name: str, known: Iterable[str], also: Mapping[str, str] = _NONE) -> str:
-    """``did you mean 'x'?``, or ``known: x, y`` where no name is near.
+    """``did you mean 'x'?``, or ``known: x, y`` if no name is near.
 
     ``also``: other spellings of known names, with the name that each means.
     """

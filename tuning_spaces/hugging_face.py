@@ -176,7 +176,7 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
 
 
 def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
-    """How to ask for the text part, where it can be read; empty elsewhere."""
+    """Advice on how to read the text part; empty if it cannot be read."""
     inner, kind = document.get(_TEXT_PART), _FLAT_TYPES.get(str(document.get("model_type")))
     if isinstance(inner, dict):
         is_read = inner.get("model_type") in _TYPES
@@ -190,13 +190,13 @@ def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
 
 
 _FLAT_TYPES: Mapping[str, str] = MappingProxyType({"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2"})
-"""Types whose files have the text part's keys beside the other parts, and the text part's type."""
+"""Types whose files mix the text part's keys with other parts; with the text part's type."""
 _COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
 """Names of the number of experts, of which a document has one."""
 
 
 def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with what its type has where the document is silent."""
+    """The document with what its type has if the document is silent."""
     usual = _defaults().get(str(document.get("model_type")), {})
     counted = any(name in document for name in _COUNTS)
     kept = {key: value for key, value in usual.items() if not (counted and key in _COUNTS)}
@@ -211,7 +211,7 @@ def _defaults() -> dict[str, dict[str, Any]]:
 
 
 def other_parts(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sections of the parts beside the text part, such as ``vision_config``."""
+    """Sections of the parts besides the text part, such as ``vision_config``."""
     return tuple(
         key
         for key, value in document.items()
@@ -270,7 +270,6 @@ def _is_tied(document: Mapping[str, Any], row: _Type, name: str) -> bool:
 
 
 def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Experts by the names of Mixtral, Qwen and DeepSeek."""
     for key in _COUNTS:
         count = document.get(key)
         if not count:
@@ -293,7 +292,6 @@ def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _latent(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Multi-head latent attention by DeepSeek's names."""
     if not document.get("kv_lora_rank"):
         return {}
     names = {
@@ -332,7 +330,7 @@ def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[st
 
 
 def _attention_of(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Windows, states, and what stands beside the projections."""
+    """Windows, states, and operations besides the projections."""
     if kind == "mistral" and document.get("use_sliding_window", True):
         return {"window": _count(document, "sliding_window", kind) or None}
     if kind == "gpt_oss":
@@ -345,7 +343,7 @@ def _attention_of(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gated_delta(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of layers without attention; the usual sizes where the document has none."""
+    """The state of layers without attention; the usual sizes if the document has none."""
     usual = {"full_attention_interval": 4, "linear_num_key_heads": 16, "linear_key_head_dim": 128}
     usual |= {"linear_num_value_heads": 32, "linear_value_head_dim": 128}
     given = {**usual, **{name: document[name] for name in usual if document.get(name)}}
@@ -387,7 +385,7 @@ def _generic_traits(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(document: Mapping[str, Any], key: str, name: str) -> int:
-    """A number that may be 0, as one that is missing or null is."""
+    """A number; 0 if it is missing or null."""
     value = document.get(key)
     return _size(value, f"{name}: {key}") if value else 0
 

@@ -1,4 +1,4 @@
-"""GPUs and links from the data files beside this module.
+"""GPUs and links from the data files next to this module.
 
 GPUs have the links that nodes of theirs have usually; processes of a CPU speak through loopback.
 """

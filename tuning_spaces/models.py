@@ -1,4 +1,4 @@
-"""Named transformers from the data files beside this module. Not: files of users (launcher)."""
+"""Named transformers from the data files next to this module. Not: files of users (launcher)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def named_model(name: str) -> Architecture:
 
 
 def why_refused(name: str) -> str | None:
-    """Why a named model cannot be predicted; None where it can, or is not known."""
+    """The reason why a named model cannot be predicted; None if it can, or is not known."""
     return _catalogue().refused.get(_plain(name.rpartition("/")[2]))
 
 
@@ -79,7 +79,7 @@ def known_model(name: str) -> Architecture | None:
 def build_architecture(name: str, shapes: Mapping[str, Any]) -> Architecture:
     """An architecture from its numbers; what is missing follows from the others.
 
-    ``head`` is hidden / heads, ``ffn`` four times hidden, ``kv_heads`` as many as heads. Beside
+    ``head`` is hidden / heads, ``ffn`` four times hidden, ``kv_heads`` as many as heads. Besides
     the fields of ``Architecture``, shorthand for weights that they do not give:
     ``relative_positions`` (distances of T5's tables), ``norms_outside`` and ``norms_per_layer``,
     ``query_key_norms``, ``qkv_biases``, ``norm_biases`` (of models without other biases).
@@ -100,7 +100,7 @@ def build_architecture(name: str, shapes: Mapping[str, Any]) -> Architecture:
 
 
 def contradiction(a: Architecture) -> str | None:
-    """Why there can be no such model; None where there can."""
+    """The reason why such a model is impossible; None if it is possible."""
     if a.heads > a.hidden:
         return f"heads is {a.heads}, but must be at most hidden, which is {a.hidden}"
     if a.layers > _MOST_LAYERS:

@@ -1,4 +1,4 @@
-"""Named trainings with their clusters, for ``plan --preset``: those of FASOP."""
+"""Named trainings with their clusters, for ``plan --preset``, from FASOP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Preset:
     Attributes:
         flags: of ``plan``, with their values; each is a default that a user's own flag replaces.
         cluster: its nodes, with prices.
-        degrees: what FASOP looks at, where the preset is restricted to it; its orders of nodes are
+        degrees: FASOP's degrees, if the preset is restricted to them; its orders of nodes are
             rotations then.
     """
 

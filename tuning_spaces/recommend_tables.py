@@ -1,11 +1,9 @@
-"""NVIDIA's tables for models, batches and grids, from the files beside this module.
-
-Each row names its source. Not: what follows from them (``autotuner.recommend``).
-"""
+"""NVIDIA's tables: its search configurations, base configurations and published speeds."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +14,7 @@ from autoconf_launch.autotuner.sizing import (
     BatchRow,
     Family,
     GridRow,
+    Predefined,
     PublishedSpeed,
     Rules,
     ShapeRow,
@@ -25,15 +24,102 @@ from autoconf_launch.core import ConfigError, Degrees, RawConfig
 
 from .hints import hint
 
+CONF = Path(__file__).parent / "conf"
+_SEARCHES = CONF / "search_config"
+UNKNOWN_SIZE = "unknown_size"
 _FOLDER = Path(__file__).parent / "recommend"
 _CONFIGS = _FOLDER / "base_configs"
+
+
+@cache
+def search_config_names() -> tuple[str, ...]:
+    """All names, such as ``gpt3/5b`` and ``gpt3/unknown_size``, sorted."""
+    paths = _SEARCHES.glob("*/*.yaml")
+    return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in paths))
+
+
+def search_config(name: str) -> RawConfig:
+    """``train_settings``, and ``inference_settings`` if there are some.
+
+    Raises:
+        ConfigError: the name is unknown; the message has the nearest one.
+    """
+    if name not in search_config_names():
+        raise ConfigError(
+            f"search_config {name!r} is unknown; {hint(name, search_config_names())}"
+        )
+    text = (_SEARCHES / f"{name}.yaml").read_text(encoding="utf-8")
+    return RawConfig(yaml.safe_load(text))
+
+
+@cache
+def predefined_searches() -> tuple[Predefined, ...]:
+    """Predefined searches of models of a known size.
+
+    The size is taken from the name: NVIDIA's own chatglm/6b says that it has one billion.
+    """
+    sized = [name for name in search_config_names() if not name.endswith(UNKNOWN_SIZE)]
+    return tuple(map(_sized_search, sized))
+
+
+def _sized_search(name: str) -> Predefined:
+    vocabulary, sequence = _text_of(name)
+    return Predefined(
+        name=name,
+        family=name.partition("/")[0],
+        size_b=_size_b(name),
+        vocabulary=vocabulary,
+        sequence=sequence,
+    )
+
+
+def _text_of(name: str) -> tuple[int, int]:
+    settings = search_config(name)
+    vocabulary = settings.get(("train_settings", "vocab_size"))
+    return int(vocabulary), int(settings.get(("train_settings", "seq_length")))
+
+
+def is_shipped(family: Family, size_b: float, sequence: int) -> bool:
+    """True if NVIDIA ships a search of this family, size and sequence length."""
+    return (family.predefined, size_b, sequence) in _shipped_searches()
+
+
+@cache
+def _shipped_searches() -> frozenset[tuple[str, float, int]]:
+    found = (
+        (one.family, search_config(one.name).get(("train_settings",)))
+        for one in predefined_searches()
+    )
+    return frozenset(
+        (family, float(settings["model_size_in_b"]), int(settings["seq_length"]))
+        for family, settings in found
+    )
+
+
+def usual_of(family: str) -> tuple[int, int] | None:
+    """Vocabulary and sequence length of a family's first search; None if it has none."""
+    names = [name for name in search_config_names() if name.startswith(f"{family}/")]
+    return _text_of(names[0]) if names else None
+
+
+def shipped_base_config(stem: str) -> Path | None:
+    """Our file for one of NVIDIA's ``base_configs/<stem>.yaml``; None if we have none."""
+    path = _CONFIGS / f"{stem}.yaml"
+    return path if path.is_file() else None
+
+
+def _size_b(name: str) -> float:
+    found = re.search(r"([0-9.]+)b(?:_nemo)?$", name)
+    if found is None:
+        raise ConfigError(f"{_SEARCHES / name}.yaml must be named by its size, such as 5b.yaml.")
+    return float(found[1])
 
 
 @cache
 def tables(generation: int = 1) -> Tables:
     """Shapes and batches as NeMo 1.0 or 2.0 has them.
 
-    They differ in the heads of large T5s; the batches of 2.0 stand in its grids.
+    They differ in the heads of large T5s; the grids of 2.0 have its batches.
     """
     return Tables(
         shapes={rules: _shape_rows(rules, generation) for rules in Rules},
@@ -108,7 +194,7 @@ def base_template_names() -> tuple[str, ...]:
 
 
 def generation_of(family: Family) -> int:
-    """Which NeMo's tables hold for a family: 1 or 2."""
+    """The version of NeMo whose tables hold for a family: 1 or 2."""
     return 1 if family.has_nemo1_layout else 2
 
 

@@ -76,7 +76,6 @@ _AUTO: Schema = {"const": "auto"}
 
 
 def _autotuning() -> tuple[Schema, Schema]:
-    """The section of the typed settings, with its aliases; and what it refers to."""
     schema = AutotuningSettings.model_json_schema()
     properties = schema["properties"]
     for alias, name in ALIASES.items():
@@ -169,7 +168,6 @@ def _describe(about: str, schema: Schema) -> Schema:
 
 
 def _searchable(value: Schema) -> Schema:
-    """Schema of a value, a list of values to search, or "auto"."""
     return {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}, _AUTO]}
 
 

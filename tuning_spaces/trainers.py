@@ -26,7 +26,6 @@ def _read_rows() -> Mapping[str, TrainerHabits]:
 
 
 def _whole_row(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """A row over the one that it is like."""
     row = dict(rows[name])
     like = row.pop("like", None)
     return row if like is None else {**_whole_row(rows, like), **row}
@@ -55,7 +54,7 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
 
 
 TRAINERS = _read_rows()
-"""Training codes by name, those that stand in for others first."""
+"""Training codes by name; those which represent others come first."""
 TRAINER_NAMES = (AUTO_TRAINER, *TRAINERS)
 CHECKED = MappingProxyType({name: habits.checked for name, habits in TRAINERS.items()})
 """Architectures of GPUs on which published runs of each were predicted."""

@@ -1,4 +1,4 @@
-"""What may be tried: knobs, candidates as columns, constraints, settings, and a trial's record."""
+"""The search space: knobs, candidates as columns, constraints, settings, a trial's record."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         parse_value,
     )
 
-    from .budget import SearchBudget, longer_budget, parse_budget, parse_share
     from .constraints import (
         UNCALIBRATED_MEMORY_BAND,
         RejectedCounts,
@@ -30,9 +29,18 @@ if TYPE_CHECKING:
         surely_needs_more,
         tokens_for_sequence,
     )
-    from .knobs import RECOMPUTE_LAYERS, candidate_name, extra_order
-    from .objective import OBJECTIVES, Objective
-    from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
+    from .settings import (
+        ALIASES,
+        OBJECTIVES,
+        AutotuningSettings,
+        EffortName,
+        Objective,
+        SearchBudget,
+        longer_budget,
+        parse_budget,
+        parse_settings,
+        parse_share,
+    )
     from .space import ChoiceKind, GlobalBatchRule, KnobChoice, SearchSpace, build_space
     from .stage import (
         TUNING_SPACES,
@@ -55,6 +63,7 @@ if TYPE_CHECKING:
         concat,
     )
     from .trial import (
+        RECOMPUTE_LAYERS,
         Conditions,
         FailedTrial,
         GpuState,
@@ -64,37 +73,40 @@ if TYPE_CHECKING:
         Record,
         Trial,
         Turn,
+        candidate_name,
         decode_record,
         encode_record,
+        extra_order,
     )
 else:
     __getattr__ = attach(
         __name__,
         {
-            ".budget": "SearchBudget longer_budget parse_budget parse_share",
+            "autoconf_launch.core": (
+                "KNOBS LAYOUT_KNOBS OFFLOAD_EXTRAS LayoutValue Naming parse_value"
+            ),
             ".constraints": (
                 "UNCALIBRATED_MEMORY_BAND RejectedCounts Rule add_counts apply_rules "
                 "blocks_fill_units blocks_for_stages blocks_to_recompute degree_rule "
                 "is_out_of_memory is_sure surely_needs_more tokens_for_sequence"
             ),
-            "autoconf_launch.core": (
-                "KNOBS LAYOUT_KNOBS OFFLOAD_EXTRAS LayoutValue Naming parse_value"
+            ".settings": (
+                "ALIASES OBJECTIVES AutotuningSettings EffortName Objective SearchBudget "
+                "longer_budget parse_budget parse_settings parse_share"
             ),
-            ".knobs": "RECOMPUTE_LAYERS candidate_name extra_order",
-            ".objective": "OBJECTIVES Objective",
-            ".settings": "ALIASES AutotuningSettings EffortName parse_settings",
             ".space": "ChoiceKind GlobalBatchRule KnobChoice SearchSpace build_space",
             ".stage": (
                 "TUNING_SPACES ZERO_SPACES StageProgress is_better space_name space_number "
                 "space_numbers"
             ),
             ".table": (
-                "ABSENT LEFT_OUT Bools CandidateTable CodedColumn Floats Ints "
-                "PredictionTable concat"
+                "ABSENT LEFT_OUT Bools CandidateTable CodedColumn Floats Ints PredictionTable "
+                "concat"
             ),
             ".trial": (
-                "Conditions FailedTrial GpuState Measurement Outcome Prediction Record Trial "
-                "Turn decode_record encode_record"
+                "RECOMPUTE_LAYERS Conditions FailedTrial GpuState Measurement Outcome "
+                "Prediction Record Trial Turn candidate_name decode_record encode_record "
+                "extra_order"
             ),
         },
     )

@@ -17,9 +17,8 @@ from autoconf_launch.core import (
     even_pipeline_split,
 )
 
-from .knobs import GPIPE, RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .table import ABSENT, Bools, CandidateTable, Floats, Ints
-from .trial import FailedTrial, Record
+from .trial import GPIPE, RECOMPUTE_LAYERS, SCHEDULE_KNOB, FailedTrial, Record
 
 UNCALIBRATED_MEMORY_BAND = 0.2
 """Relative error to expect of a predicted peak; a guess until predictions are calibrated."""
@@ -27,7 +26,7 @@ _FIRST_FSDP = 2
 _MARGIN = 1.2
 _DRIFT, _MOST_SLACK = 0.05, 0.15
 _SLACK_BYTES = 600 << 20
-"""What a trial may have found less free than its limit for its failure to count as its own: a
+"""Memory below its limit that a trial may have found free for its failure to count as its own: a
 share of the limit, and a CUDA context, which the driver and CUDA do not count alike."""
 RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
 _LIMITED = {
@@ -189,7 +188,7 @@ def _measures(
 
 
 def replicas_for_buckets() -> Rule:
-    """DDP and its sharded optimizer train whole copies alone."""
+    """DDP and its sharded optimizer train whole copies only."""
     names = [knob.name for knob in RUNTIME_KNOBS.values() if knob.needs_replicas]
     return Rule(
         name="ddp_knobs",
@@ -223,7 +222,7 @@ def shards_divide_ranks() -> Rule:
 
 
 def _divides(over: Floats, ranks: Ints | Floats) -> Bools:
-    """Whether a number of shards is none, or divides the ranks and is less than them."""
+    """True if a number of shards is absent, or divides the ranks and is less than them."""
     return np.asarray((over <= 1) | ((over < ranks) & (ranks % np.maximum(over, 1) == 0)))
 
 
@@ -268,7 +267,7 @@ def blocks_for_stages(blocks: int) -> Rule:
 
 
 def blocks_to_recompute(blocks: int) -> Rule:
-    """Each rank has as many blocks as are to be recomputed on it."""
+    """Each rank has at least as many blocks as it recomputes."""
 
     def keep(table: CandidateTable) -> Bools:
         wanted = table.numbers(RECOMPUTE_LAYERS, 0.0)
@@ -289,7 +288,7 @@ def blocks_to_recompute(blocks: int) -> Rule:
 
 
 def _least_blocks(blocks: int, stages: int, chunks: int, split: Sequence[int] | None) -> int:
-    """Blocks of the rank that has the fewest; a rank has every so many-th stage."""
+    """Blocks of the rank that has the fewest; a rank has each ``pipeline``-th stage."""
     shares = split or even_pipeline_split(blocks, stages * chunks)
     return min(sum(shares[rank::stages]) for rank in range(stages))
 
@@ -308,13 +307,13 @@ def _other_degrees(table: CandidateTable) -> Ints:
 
 
 def is_out_of_memory(record: Record) -> bool:
-    """Whether a trial ended for want of memory."""
+    """True if a trial ended for want of memory."""
     failure = record.failure
     return failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
 
 
 def is_sure(record: Record) -> bool:
-    """Whether an out-of-memory was the candidate's own: its limit was free before it ran.
+    """True if an out-of-memory was the candidate's own: its limit was free before it ran.
 
     The limit is the memory that the device had free when the tune began, so that what another
     process has held all the time takes nothing from a trial.
@@ -335,14 +334,14 @@ def surely_needs_more(
 ) -> Bools:
     """Rows that need at least what ``failed`` does: a larger micro-batch, a lower ZeRO stage.
 
-    Two of these comparisons are sure only where predictions agree by a margin: stages 0 and 1
+    Two of these comparisons are sure only if predictions agree by a margin: stages 0 and 1
     (DDP) against 2 and 3 (FSDP), which gathers weights; and a row without accumulation against
     one with it, which holds gradients during its forward pass.
 
     Args:
         table: candidates to rule out.
         failed: what ran out of memory.
-        peak_bytes_C: predicted needs of the rows; NaN where unknown.
+        peak_bytes_C: predicted needs of the rows; NaN if unknown.
         failed_bytes: predicted need of ``failed``.
     """
     layout = failed.layout

@@ -1,8 +1,16 @@
-"""The ``autotuning`` section of a configuration."""
+"""The user's ``autotuning`` section, typed; what a search may cost, and which metric it optimizes.
+
+A budget of ``20m``, ``1h30m`` or ``90s`` is time; ``30trials`` is a number of trials, the trial of
+the user's configuration included; ``$15`` is money, which is time at the price of the machine.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pydantic import (
@@ -16,6 +24,112 @@ from pydantic import (
 )
 
 from autoconf_launch.core import BlockSpec, ConfigError, Grade, ModelSpec, nearest_known
+
+from .trial import Measurement, Record
+
+_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")
+_TIME = re.compile(rf"(?:{_PART.pattern}\s*)+")
+_TRIALS = re.compile(r"(\d+)\s*trials?")
+_MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)")
+_ROUND = ((90.0, 30.0, 1.0, "s"), (600.0, 60.0, 60.0, "m"), (3_600.0, 300.0, 60.0, "m"))
+"""Up to how many seconds a budget is rounded to which multiple, and its unit in seconds."""
+ALIASES = {
+    "args_mapping": "arg_mappings",
+    "start_step": "start_profile_step",
+    "end_step": "end_profile_step",
+}
+"""Other names in DeepSpeed's documentation, and ours."""
+MetricName = Literal["throughput", "latency", "FLOPS"]
+EffortName = Literal["quick", "normal", "thorough"]
+"""Keys of ``measurement.EFFORTS``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchBudget:
+    """The limits that were given; None if there is none."""
+
+    seconds: float | None = None
+    trials: int | None = None
+    usd: float | None = None
+
+    def limit_s(self, usd_per_hour: float | None) -> float | None:
+        """Seconds until time or money is spent; None if neither is limited.
+
+        Args:
+            usd_per_hour: price of the whole machine.
+
+        Raises:
+            ConfigError: money is limited and the machine has no price.
+        """
+        if self.usd is None:
+            return self.seconds
+        if not usd_per_hour:
+            raise ConfigError(
+                f"--budget is ${self.usd:g}, but the price of this machine is not known; give a "
+                "time, such as --budget 20m."
+            )
+        paid_s = 3600.0 * self.usd / usd_per_hour
+        return paid_s if self.seconds is None else min(self.seconds, paid_s)
+
+
+def parse_budget(text: str) -> SearchBudget:
+    """Read one limit, or several with commas between them.
+
+    Raises:
+        ConfigError: a part is of no known form, or is nothing.
+    """
+    limits: dict[str, float] = {}
+    for part in text.lower().split(","):
+        kind, amount = _limit(part.strip(), text)
+        limits[kind] = min(amount, limits.get(kind, math.inf))
+    trials = limits.get("trials")
+    return SearchBudget(
+        seconds=limits.get("seconds"),
+        trials=None if trials is None else int(trials),
+        usd=limits.get("usd"),
+    )
+
+
+def _limit(part: str, text: str) -> tuple[str, float]:
+    found: tuple[str, float] | None = None
+    if _TIME.fullmatch(part):
+        found = "seconds", sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(part))
+    elif match := _TRIALS.fullmatch(part):
+        found = "trials", float(match[1])
+    elif match := _MONEY.fullmatch(part):
+        found = "usd", float(match[1])
+    if found is None:
+        raise ConfigError(
+            f"--budget is {text!r}, but must be a time (90s, 20m, 1h30m), a number of trials "
+            "(30trials), money ($15), or several of them separated by commas."
+        )
+    if not found[1]:
+        raise ConfigError(
+            f"--budget is {text!r}, but must be more than zero; omit it for no limit."
+        )
+    return found
+
+
+def longer_budget(seconds: float) -> str:
+    """The shortest round time of at least ``seconds``, as ``--budget`` takes it."""
+    hours = (math.inf, 3_600.0, 3_600.0, "h")
+    _, step_s, unit_s, unit = next(row for row in (*_ROUND, hours) if seconds <= row[0])
+    return f"{max(1, math.ceil(seconds / step_s)) * step_s / unit_s:.0f}{unit}"
+
+
+def parse_share(text: str, flag: str) -> float:
+    """``2%`` or ``0.02`` as 0.02.
+
+    Raises:
+        ConfigError: it is not a share between 0 and 1.
+    """
+    match = _SHARE.fullmatch(text.strip())
+    share = float(match[1]) / (100.0 if match[2] else 1.0) if match else math.nan
+    if not 0.0 <= share < 1.0:
+        raise ConfigError(f"{flag} is {text!r}, but must be a share such as 2% or 0.02.")
+    return share
 
 
 class ModelInfo(BaseModel):
@@ -62,7 +176,7 @@ class ModelInfo(BaseModel):
         return self
 
     def model_spec(self) -> ModelSpec | None:
-        """The model as equal blocks; None where the profile run is wanted."""
+        """The model as equal blocks; None if the profile run is wanted."""
         if self.num_params is None or self.profile:
             return None
         layers = self.num_layers or 1
@@ -100,20 +214,8 @@ def from_text(value: Any) -> Any:
         raise ValueError(f"it is not JSON: {error}") from error
 
 
-ALIASES = {
-    "args_mapping": "arg_mappings",
-    "start_step": "start_profile_step",
-    "end_step": "end_profile_step",
-}
-"""Other names in DeepSpeed's documentation, and ours."""
-
-MetricName = Literal["throughput", "latency", "FLOPS"]
-EffortName = Literal["quick", "normal", "thorough"]
-"""Keys of ``measurement.EFFORTS``."""
-
-
 class AutotuningSettings(BaseModel):
-    """Settings of one tuning run; names and defaults are those of the DeepSpeed Autotuner.
+    """Settings of one tuning run; names and defaults are from the DeepSpeed Autotuner.
 
     ``effort`` is ours. Batch sizes count samples; profile steps count optimizer steps from 1,
     both inclusive.
@@ -241,7 +343,7 @@ class AutotuningSettings(BaseModel):
         return self
 
     def known_model(self) -> ModelSpec | None:
-        """The model, where the user says enough of it to leave the profile run out."""
+        """The model, if the user describes it well enough to skip the profile run."""
         return self.model_info.model_spec() if self.model_info else None
 
 
@@ -276,3 +378,79 @@ def _first(error: ValidationError) -> str:
     scalar = problem["loc"] and not isinstance(problem["input"], (dict, BaseModel))
     given = f" is {problem['input']!r}" if scalar else ""
     return f"{where}{given}: {message}{'' if message.endswith('?') else '.'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A metric of a measurement.
+
+    Attributes:
+        name: as in the user's settings.
+        unit: for people.
+        value: the metric as it is shown; None if the measurement lacks it.
+        rank: value that orders trials; None if the measurement lacks the metric.
+        higher_is_better: its direction.
+        per_sample: compares work done, so that a larger global batch may take longer.
+    """
+
+    name: MetricName
+    unit: str
+    value: Callable[[Measurement], float | None]
+    rank: Callable[[Measurement], float | None]
+    higher_is_better: bool
+    per_sample: bool
+
+    def better(self, a: float, b: float) -> bool:
+        """True if ``a`` is strictly better than ``b``."""
+        return a > b if self.higher_is_better else a < b
+
+    def of(self, record: Record) -> float | None:
+        """The value that orders a record; None if the trial failed."""
+        return None if record.measurement is None else self.rank(record.measurement)
+
+    def metric_of(self, record: Record) -> float | None:
+        """The metric of a record; None if the trial failed."""
+        return None if record.measurement is None else self.value(record.measurement)
+
+    def cost_s(self, step_s: float, samples: int) -> float:
+        """Seconds to compare by, less is better: of a step, or of a sample."""
+        return step_s / samples if self.per_sample else step_s
+
+
+def _samples_per_s(measured: Measurement) -> float | None:
+    """Samples per second and rank, if operations were counted.
+
+    A sample needs the same operations in every configuration of a model, so a count that is wrong
+    for one of them (recomputed operations, steps of fewer samples) cannot make it win.
+    """
+    if measured.flops_per_step is None:
+        return None
+    return measured.throughput_per_s / measured.world_size
+
+
+OBJECTIVES: dict[MetricName, Objective] = {
+    "throughput": Objective(
+        name="throughput",
+        unit="samples/s",
+        value=lambda m: m.throughput_per_s,
+        rank=lambda m: m.throughput_per_s,
+        higher_is_better=True,
+        per_sample=True,
+    ),
+    "latency": Objective(
+        name="latency",
+        unit="ms",
+        value=lambda m: m.latency_ms,
+        rank=lambda m: m.latency_ms,
+        higher_is_better=False,
+        per_sample=False,
+    ),
+    "FLOPS": Objective(
+        name="FLOPS",
+        unit="FLOP/s per rank",
+        value=lambda m: m.flops_per_gpu_per_s,
+        rank=_samples_per_s,
+        higher_is_better=True,
+        per_sample=True,
+    ),
+}

@@ -23,16 +23,16 @@ from autoconf_launch.core import (
 
 from . import constraints as rules
 from .constraints import RejectedCounts, Rule, apply_rules
-from .knobs import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .settings import AutotuningSettings
 from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, CodedColumn, concat
+from .trial import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 
 _ALL_UP_TO = 16
 """A range of at most this many micro-batches is not thinned."""
 _PER_DOUBLING = 3
 """Micro-batches of a longer range, for each time that it doubles."""
 MOST_COMBINATIONS = 1_000
-"""Most combinations of further knobs for one stage."""
+"""Most combinations of other knobs for one stage."""
 __all__ = ["ChoiceKind", "GlobalBatchRule", "KnobChoice", "SearchSpace", "build_space"]
 _BATCH = ("micro_batch", "accumulation")
 _DERIVED = ("data_parallel", *_BATCH)
@@ -91,12 +91,12 @@ def _cell(value: KnobValue) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchSpace:
-    """Every candidate but the baseline, ordered by stage, further knobs and micro-batch.
+    """Every candidate but the baseline, ordered by stage, other knobs and micro-batch.
 
     Attributes:
         baseline: trial 0, what the user gave.
         table: the candidates.
-        usual_C: rows with the usual value of each further knob, which are searched first.
+        usual_C: rows with the usual value of each other knob, which are searched first.
         notes: sentences for the user.
         least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
         rejected: what rules skipped, by name.
@@ -202,7 +202,7 @@ def _with_accumulation(
 ) -> CandidateTable:
     """The accumulation that makes the global batch; rows that cannot are left to the rules.
 
-    Where the batch may change: today's batch if it divides, and the one nearest to the maximum
+    If the batch may change: today's batch if it divides, and the one nearest to the maximum
     (without a maximum, today's accumulation).
     """
     samples = table["micro_batch"] * table["data_parallel"]
@@ -290,10 +290,10 @@ def _ranks(baseline: Candidate) -> str:
 
 
 class ChoiceKind(str, Enum):
-    """How the user left a knob."""
+    """The user's choice for a knob."""
 
     PINNED = "pinned"
-    """One value, or none named: the baseline's."""
+    """A single value, or none named: the baseline's."""
     LISTED = "listed"
     """The values of a list, taken as they are."""
     MINIMUM = "minimum"
@@ -324,7 +324,7 @@ class KnobChoice:
     origin: str = field(default="", compare=False)
 
     def is_for(self, zero_stage: int) -> bool:
-        """Whether it says something of this stage."""
+        """True if it says something of this stage."""
         return self.stages is None or zero_stage in self.stages
 
     @property
@@ -353,7 +353,7 @@ def parse_choice(choice: KnobChoice) -> KnobChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalBatchRule:
-    """What may become of the samples of one optimizer step.
+    """The permitted changes of the samples of an optimizer step.
 
     Attributes:
         pinned: it stays this; weighs more than ``maximum``.
@@ -376,7 +376,7 @@ def micro_batches_to_try(
 
     A pinned global batch admits its divisors, all of them. Otherwise a long range is thinned
     evenly by ratio, and what divides today's batch is kept. ``num_tuning_micro_batch_sizes`` is
-    not about this range: it counts the best of them, whose further knobs are tuned (phases).
+    not about this range: it counts the best of them, whose other knobs are tuned (phases).
 
     Args:
         today: global batch of the baseline.

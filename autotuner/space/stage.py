@@ -1,4 +1,4 @@
-"""How far one tuning space has been explored. Not: which stage is next (Study)."""
+"""Progress of the exploration of one tuning space. Not: which stage is next (Study)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from autoconf_launch.core import Layout
 
 from .constraints import is_out_of_memory
-from .objective import Objective
-from .settings import AutotuningSettings
+from .settings import AutotuningSettings, Objective
 from .table import CandidateTable, Ints
 from .trial import Record
 
@@ -57,13 +56,13 @@ def _numbers(zero_stage: Any, *, tensor: Any, pipeline: Any, expert: Any, contex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageProgress:
-    """One stage so far.
+    """Progress of a stage.
 
     Attributes:
-        name: one of ``TUNING_SPACES``.
+        name: a name in ``TUNING_SPACES``.
         experiments: trials that came back, the baseline and second attempts included.
         tried: candidates that came back.
-        best: best measured record, the earlier one where two are equal.
+        best: best measured record, the earlier one if two are equal.
         since_best: trials in a row that were no better, within a phase; out of memory does not
             count, as it says nothing of speed.
         further: the phase of further knobs has begun.
@@ -93,7 +92,7 @@ class StageProgress:
         return replace(counted, since_best=counted.since_best + 1)
 
     def remaining(self, settings: AutotuningSettings, running: int, *, further: bool) -> int:
-        """Trials that may still start in a phase, beside ``running`` ones of this stage."""
+        """Trials that may still start in a phase, besides the ``running`` trials of this stage."""
         impatient = self.since_best >= settings.tuner_early_stopping
         if further == self.further and impatient:
             return 0
@@ -101,7 +100,7 @@ class StageProgress:
 
 
 def is_better(record: Record, best: Record | None, objective: Objective) -> bool:
-    """Whether a record has the metric and beats ``best``; equal ones do not."""
+    """True if a record has the metric and beats ``best``; equal ones do not."""
     value = objective.of(record)
     if value is None:
         return False

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from autoconf_launch.core import KNOBS, LAYOUT_KNOBS, Candidate, Knob, Layout, global_batch
 
-from .knobs import extra_order
-from .trial import Prediction
+from .trial import Prediction, extra_order
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -28,7 +27,7 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodedColumn:
-    """One knob: numbers themselves, or positions in ``categories``."""
+    """A knob's column: numbers themselves, or positions in ``categories``."""
 
     codes: Ints
     categories: tuple[object, ...] | None = None
@@ -42,7 +41,7 @@ class CodedColumn:
         return replace(self, codes=self.codes[rows])
 
     def code_of(self, value: object) -> int | None:
-        """The code of ``value`` here; None where no row can have it."""
+        """The code of ``value`` here; None if no row can have it."""
         if self.categories is None:
             return value if isinstance(value, int) else None
         found = [i for i, known in enumerate(self.categories) if _key(known) == _key(value)]
@@ -57,7 +56,7 @@ class CandidateTable:
 
     @staticmethod
     def from_candidates(candidates: Sequence[Candidate]) -> CandidateTable:
-        """One row for each candidate, in order."""
+        """A table with a row for each candidate, in order."""
         layouts = [candidate.layout for candidate in candidates]
         knobs = [(k.name, _column(k, [getattr(x, k.name) for x in layouts])) for k in KNOBS]
         given = [dict(candidate.extras) for candidate in candidates]
@@ -69,7 +68,7 @@ class CandidateTable:
         return len(self.columns[0][1].codes)
 
     def __getitem__(self, knob: str) -> Ints:
-        """Values of a numeric knob, codes of another; all absent for an extra nobody has."""
+        """Values of a numeric knob, codes of another; all absent for an extra that no row has."""
         column = dict(self.columns).get(knob)
         return column.codes if column else np.full(len(self), ABSENT, np.int64)
 
@@ -162,7 +161,7 @@ def concat(tables: Sequence[CandidateTable]) -> CandidateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PredictionTable:
-    """What the cost models say of each row; NaN where they cannot. See ``Prediction``.
+    """Predictions of the cost models for each row; NaN if they cannot predict. See ``Prediction``.
 
     Attributes:
         least_step_s_C: seconds that no step of the row can come below.
@@ -170,7 +169,7 @@ class PredictionTable:
         memory_parts: names of parts of the peak, with the bytes of each row.
         stage_parts: the same on every pipeline stage, an axis before the rows.
         limit_bytes: memory that a rank has.
-        host_bytes_C: host memory that a node needs; None where no row offloads anything.
+        host_bytes_C: host memory that a node needs; None if no row offloads anything.
     """
 
     peak_bytes_C: Floats

@@ -4,19 +4,114 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from autoconf_launch.core import (
+    EXTRAS,
+    KNOBS,
+    PIPELINE_SCHEDULES,
     AppliedStrategy,
     Asides,
     Candidate,
     DecodeError,
     Failure,
+    Knob,
     Layout,
     MemoryUse,
+    Naming,
+    Offload,
+    Recompute,
     decode,
     encode,
 )
+
+SCHEDULE_KNOB = "pipeline_schedule"
+"""The extra that names a pipeline's schedule; default: 1F1B, interleaved if it must be."""
+GPIPE = PIPELINE_SCHEDULES[0]
+RECOMPUTE_LAYERS = "recompute_layers"
+"""The extra that says how many layers of each pipeline stage are recomputed in full; all."""
+_TAGS = {knob.name: knob.tag for knob in EXTRAS}
+_ORDER = {name: number for number, name in enumerate(_TAGS)}
+_SHORT: dict[Enum, str] = {
+    Recompute.SELECTIVE: "sel",
+    Offload.OPTIMIZER: "opt",
+    Offload.PARAMETERS: "par",
+}
+_LARGE = 9000
+_HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
+THROTTLED = _HW_SLOWDOWN | _SW_THERMAL | _HW_THERMAL | _POWER_BRAKE
+"""Bits of NVML's clocks event reasons that slow a GPU down by heat or a failing supply.
+
+The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that were set by hand, 0x4 the power
+limit, which every large training reaches, and 0x10 the clock of a group of GPUs.
+"""
+_T = TypeVar("_T")
+_MOST_SIZE = 2**31
+
+
+def candidate_name(candidate: Candidate) -> str:
+    """A name such as ``z1_rbs5.0e+07_gas1_tmbspg11``, different for each candidate of a launch.
+
+    Only the number of ranks is not in it. Usable as a file name.
+    """
+    parts = [_layout_part(candidate, knob) for knob in KNOBS]
+    extras = [_extra_part(name, value) for name, value in sorted(candidate.extras, key=_order)]
+    return "_".join(part for part in (*parts[:-2], *extras, *parts[-2:]) if part)
+
+
+def extra_order(name: str) -> tuple[int, str]:
+    """Sort key of an extra's name: registered ones first, in their order."""
+    return (_ORDER[name], "") if name in _ORDER else (len(_ORDER), name)
+
+
+def _order(extra: tuple[str, object]) -> tuple[int, str]:
+    return extra_order(extra[0])
+
+
+def _layout_part(candidate: Candidate, knob: Knob) -> str:
+    value = getattr(candidate.layout, knob.name)
+    if knob.naming is Naming.NEVER:
+        return ""
+    if knob.naming is Naming.UNLESS_DEFAULT and value == knob.default:
+        return ""
+    return f"{knob.tag}{_text(value)}"
+
+
+def _extra_part(name: str, value: object) -> str:
+    tag = _TAGS.get(name)
+    if tag is None:
+        spelled = quote(name, safe="").replace("-", "%2D").replace(".", "%2E").replace("_", ".")
+        return f"{spelled}-{_text(value)}"
+    return f"{tag}{_text(value)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "T" if value else "F"
+    if value is None:
+        return "N"
+    if isinstance(value, Enum):
+        return _SHORT.get(value, str(value.value))
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, tuple):
+        return ".".join(map(_number, value))
+    return _string(str(value))
+
+
+def _number(value: int | float) -> str:
+    short = f"{value:.1e}"
+    return short if value > _LARGE and float(short) == value else repr(value)
+
+
+def _string(value: str) -> str:
+    """Escaped so that no string reads as another value or ends its part of the name."""
+    text = quote(value, safe="").replace("-", "%2D").replace("_", "%5F")
+    if text and not (text[0].islower() or text[0] == "%"):
+        return f"%{ord(text[0]):02X}{text[1:]}"
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +142,7 @@ class Trial:
     """Measures again, at the end, what the search has measured; counts for no stage. ``attempt``
     is then the number of its round."""
     again: int = 0
-    """Above 0 where it measures again, during the search, what that has measured: how many trials
+    """Above 0 if it measures again, during the search, what that has measured: how many trials
     had come back before. ``attempt`` is then the number of its repeat; counts for no stage."""
     doubted: bool = False
     """``again`` because that was a surprise."""
@@ -55,20 +150,17 @@ class Trial:
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
     """Above 0 where a final that takes no turns is to have so many that count."""
-    then: str | None = None
-    """Name of the final that its round has next, empty where there is none; None in journals of
-    before."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 
     @property
     def is_soak(self) -> bool:
-        """Whether it is the winner's verification run."""
+        """True if it is the winner's verification run."""
         return self.soak_steps > 0
 
     @property
     def is_of_search(self) -> bool:
-        """Whether it is the search's first launch of its configuration."""
+        """True if it is the search's first launch of its configuration."""
         return not (self.again or self.final or self.is_soak)
 
     def as_soak(self, name: str, *, attempt: int, steps: int | None = None) -> Trial:
@@ -85,10 +177,10 @@ class Measurement:
     ``flops_per_step`` is over all ranks; ``memory`` is of the rank that used most.
     ``first_step`` is the number of the first step that counts; None in journals of before.
     ``all_losses`` has one entry for each step from the first on, ``losses`` for each that counts.
-    ``phases`` are the mean seconds of a step's named phases, where it was taken apart (a soak).
+    ``phases`` are the mean seconds of a step's named phases, if it was taken apart (a soak).
     ``extrapolated_from`` is the number of micro-batches that a rank made of a step too long to be
     made; ``step_s`` then has one extrapolated step for each of them that counts.
-    ``asides`` are what a script did between its steps, where a probe was told to see (a soak).
+    ``asides`` are what a script did between its steps, if a probe recorded them (a soak).
     ``above_peak``: its FLOPS are above its GPUs' peak, so their count or the time is wrong.
     """
 
@@ -146,7 +238,7 @@ Outcome: TypeAlias = Measurement | FailedTrial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the cost models say of a candidate before it runs; None where they cannot say.
+    """Prediction of the cost models for a candidate; None if they cannot predict.
 
     ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source,
     ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step,
@@ -162,18 +254,9 @@ class Prediction:
     memory_parts: tuple[tuple[str, int], ...] = ()
 
 
-_HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
-THROTTLED = _HW_SLOWDOWN | _SW_THERMAL | _HW_THERMAL | _POWER_BRAKE
-"""Bits of NVML's clocks event reasons that slow a GPU down by heat or a failing supply.
-
-The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that somebody has set, 0x4 the power
-limit, which every large training reaches, and 0x10 the clock of a group of GPUs.
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """One GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
+    """A GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
 
     slot: int
     sm_clock_mhz: int | None = None
@@ -182,13 +265,13 @@ class GpuState:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether heat or a failing supply slowed it down."""
+        """True if heat or a failing supply slowed it down."""
         return bool((self.throttle_reasons or 0) & THROTTLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What else may have decided how fast a trial was; loads are one-minute averages."""
+    """Other influences on the speed of a trial; loads are one-minute averages."""
 
     load_before: float | None = None
     load_after: float | None = None
@@ -196,7 +279,7 @@ class Conditions:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether any of its GPUs was slowed down by heat or a failing supply."""
+        """True if any of its GPUs was slowed down by heat or a failing supply."""
         return any(gpu.is_throttled for gpu in self.gpus)
 
 
@@ -217,16 +300,13 @@ class Record:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether a GPU of it was slowed down by heat or a failing supply."""
+        """True if a GPU of it was slowed down by heat or a failing supply."""
         return self.conditions is not None and self.conditions.is_throttled
 
     @property
     def failure(self) -> Failure | None:
         """Why the trial failed, if it did."""
         return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None
-
-
-_T = TypeVar("_T")
 
 
 def encode_record(record: Record) -> dict[str, Any]:
@@ -275,7 +355,7 @@ def decode_record(line: Any) -> Record:
 
 
 def _require_sizes(layout: Layout) -> None:
-    """Let no size of a layout be one that no launch has."""
+    """Refuse sizes of a layout that no launch can have."""
     for field in fields(layout):
         size = getattr(layout, field.name)
         least = 0 if field.name == "zero_stage" else 1
@@ -288,14 +368,9 @@ def _require_size(name: str, size: int, least: int) -> None:
         raise DecodeError(f"{name} is {size}, but must be {least} to {_MOST_SIZE}")
 
 
-_MOST_SIZE = 2**31
-
-
 def _of_a_final(trial: Trial) -> dict[str, Any]:
-    """What only launches of rounds have, as far as this one has it."""
+    """The fields that only launches of rounds have, if this trial has any."""
     line: dict[str, Any] = {"timed_steps": trial.timed_steps} if trial.timed_steps else {}
-    if trial.then is not None:
-        line["then"] = trial.then
     if trial.turn is not None:
         line["turn"] = encode(trial.turn)
     return line

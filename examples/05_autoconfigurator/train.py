@@ -22,7 +22,7 @@ import yaml
 
 from autoconf_launch.autotuner.sizing.base_reader import builtin_document
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.runtime.pretraining.train import train
+from autoconf_launch.runtime.pretraining import train
 
 
 def configuration(base: RawConfig, micro_batch: int) -> RawConfig:

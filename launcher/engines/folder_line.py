@@ -1,7 +1,7 @@
 """The line to agents through files of a folder that all hosts see, for engines without a pipe.
 
-For each host ``K.down`` has what it is told and ``K.up`` what it says, JSON lines as through a
-pipe, ``K.out`` and ``K.err`` what its ranks print. Whoever started the agents is a ``Starter``.
+For each host ``K.down`` has JSON lines for the agent and ``K.up`` lines from it, as through a
+pipe; ``K.out`` and ``K.err`` have the output of its ranks.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .line import BEAT_S, CONNECT_S, SILENCE_S, HostLine, split_lines
 
 _LOOK_EVERY_S = 0.25
 AGENT_COMPLAINT = "autoconf-launch: "
-"""Begins what an agent says where it cannot begin."""
+"""Start of the last words of an agent that cannot begin."""
 _MOST_READ_BYTES = 4 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
 
 
 class Starter(Protocol):
-    """What started the agents of all hosts."""
+    """The process or job that started the agents of all hosts."""
 
     pid: int
 
     @property
     def is_queued(self) -> bool:
-        """Whether it waits for hosts."""
+        """True while it waits for hosts."""
 
     def why_queued(self) -> str:
         """Why it waits for hosts, if it does."""
@@ -47,7 +47,7 @@ class Starter(Protocol):
         """Why no agent will answer any more; None while it lives, or waits for its hosts."""
 
     def patience_s(self) -> float:
-        """How long a host may be silent that has not answered yet."""
+        """Longest silence of a host that has not answered yet, in seconds."""
 
     def close(self) -> None:
         """End what is left."""
@@ -59,9 +59,9 @@ class FolderLine:
     look_every_s = _LOOK_EVERY_S
     is_unreachable = False
     is_shared = True
-    """Whether it is files, in a folder that its agent shares with us."""
+    """Its files are in a folder that its agent shares with us."""
     awaits_all = False
-    """Whether its agent gets its order only once all have answered, as they begin one by one."""
+    """Its agent gets its order only once all have answered, as they begin one by one."""
 
     def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
         self.host = host
@@ -79,16 +79,13 @@ class FolderLine:
         self.is_closed = False
 
     def fileno(self) -> int:
-        """Nothing that could be polled."""
         return -1
 
     @property
     def pid(self) -> int:
-        """Number of the process here, or of the job."""
         return self._starter.pid
 
     def send(self, line: dict[str, Any]) -> None:
-        """Hand a line to the agent; without effect where the folder is gone."""
         with contextlib.suppress(OSError):
             _append(self._down, json.dumps(line).encode() + b"\n")
 
@@ -111,7 +108,7 @@ class FolderLine:
         ]
 
     def _is_whole(self) -> bool:
-        """Whether all is here that was printed before the report, or is late."""
+        """Return whether all output from before the report has come, or is late."""
         sizes = self._last[0].get("printed_bytes") if self._last else ()
         if not isinstance(sizes, list):
             return True
@@ -122,16 +119,13 @@ class FolderLine:
 
     @property
     def is_queued(self) -> bool:
-        """Whether its agent waits for a host."""
         return self._starter.is_queued
 
     def why_queued(self) -> str:
-        """Why its agent waits for a host."""
         return self._starter.why_queued()
 
     @property
     def silent_s(self) -> float:
-        """How long ago it was last heard of."""
         return time.monotonic() - self._heard_s
 
     @property
@@ -143,9 +137,9 @@ class FolderLine:
 
     @property
     def loss(self) -> Failure | None:
-        """What became of it, to follow the host's name; None while it lives.
+        """The reason of its loss, to follow the host's name; None while it lives.
 
-        Files of another host may come late, so that an end is believed after a while.
+        Files of another host may come late, so an end counts only after a while.
         """
         over = self._starter.why_over()
         now = time.monotonic()
@@ -156,12 +150,6 @@ class FolderLine:
         self._over_s = self._over_s or now
         patience_s = SILENCE_S if self._has_answered else BEAT_S
         return over if now > self._over_s + patience_s else None
-
-    @property
-    def why_lost(self) -> str | None:
-        """What became of it, in words."""
-        loss = self.loss
-        return loss.detail if loss else None
 
     def close(self) -> None:
         """Let go of the agent, which then ends all that it started."""
@@ -220,11 +208,10 @@ class StartingProcess:
         return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
 
     def why_queued(self) -> str:
-        """Nothing that it could know."""
         return ""
 
     def why_over(self) -> Failure | None:
-        """What the engine said last, or an agent that could not begin."""
+        """The last words of the engine, or of an agent that could not begin."""
         said = self._output().splitlines()
         marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
         if marked:
@@ -241,7 +228,6 @@ class StartingProcess:
         return ""
 
     def patience_s(self) -> float:
-        """As long as a connection may take."""
         return CONNECT_S + SILENCE_S
 
     def close(self) -> None:
@@ -282,11 +268,11 @@ def last_line(text: str) -> str:
 
 def make_line_folder(parent: str) -> Path:
     """A folder for the files of one launch, which no other one has had."""
-    return Path(tempfile.mkdtemp(prefix=".agents-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix=".agents-", dir=Path(parent).absolute()))
 
 
 class _Tail:
-    """What comes at the end of a file that another host writes."""
+    """New text at the end of a file that another host writes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.position = path, 0

@@ -96,7 +96,7 @@ class Trained:
         }
 
     def _whole(self) -> dict[str, Tensor]:
-        """Rank 0 has those of all stages, which the ranks of its pipeline send to it."""
+        """Rank 0 has the weights of all stages, which the ranks of its pipeline send to it."""
         mine: dict[str, Tensor] = {}
         for model in self.model.models:
             mine |= _whole_weights(model)
@@ -106,7 +106,7 @@ class Trained:
         return gather_weights(mine, self.model.owners, along)
 
     def _optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
-        """State by name of the weight; under ZeRO 1 of whole replicas this rank's alone."""
+        """State by name of the weight; under ZeRO 1 of whole replicas only this rank's."""
         state = _inner(self.optimizer).state
         for own_name, weight in self.model.weights().items():
             name = self.model.copies.get(own_name, own_name)

@@ -122,7 +122,7 @@ class Engine:
     def save(self, folder: str | os.PathLike[str], *, consolidated: bool = False) -> None:
         """Write weights, optimizer, schedule and loss scale; to be called on all ranks.
 
-        ``consolidated`` writes whole weights alone, by rank 0: what ``from_pretrained`` loads
+        ``consolidated`` writes only whole weights, by rank 0: what ``from_pretrained`` loads
         for a model of transformers, ``pytorch_model.bin`` for another.
         """
         trained = self._stepper.trained
@@ -153,7 +153,7 @@ class Engine:
 
     @property
     def share(self) -> slice:
-        """Which samples of each global batch this rank loads: ``samples[engine.share]``.
+        """The samples of each global batch that this rank loads: ``samples[engine.share]``.
 
         Ranks that train one copy of the model together load the same.
         """
@@ -161,7 +161,7 @@ class Engine:
 
     @property
     def module(self) -> nn.Module:
-        """The model, wrapped where the layout needs it."""
+        """The model, wrapped if the layout needs it."""
         return self._stepper.module
 
     @property

@@ -44,9 +44,9 @@ class Measured:
     """A trainer whose steps are timed from the end of one to the end of the next.
 
     So the script's own work between steps, its data loader above all, counts; the first step
-    counts from the end of ``initialize``. After the last step asked for the process ends; where
+    counts from the end of ``initialize``. After the last step asked for the process ends; if
     the launcher may move that step, rank 0 looks for its word and all ranks end together.
-    ``clock`` is the trainer's, where its steps are taken apart.
+    ``clock`` is the trainer's, if its steps are taken apart.
 
     No step waits for a GPU: as in a training, the next one's kernels are queued meanwhile. So
     losses are seen, and several ranks agree on their end, a step late there.
@@ -89,7 +89,7 @@ class Measured:
         return self._trainer.trained
 
     def step(self, batch: Batch) -> Tensor:
-        """The trainer's step, timed; it returns from the last one only where a soak goes on."""
+        """The trainer's step, timed; it returns from the last one only if a soak goes on."""
         with self._report.guard(), self._between.step():
             if self._between.is_over:
                 return self._left_over(batch)
@@ -157,7 +157,6 @@ class Measured:
         return spent_s * (1.0 + (1 + self._lag) / made) > limit_s
 
     def _step_cutter(self) -> StepCutter | None:
-        """A cutter of the first step, where the time is limited and there is something to cut."""
         applies = self._report.task.most_steps is not None and self._trainer.can_be_cut
         limit_s, micro_batches = self._report.task.cut_s, self._trainer.micro_batches
         if limit_s is None or not applies or micro_batches <= FEWEST_MADE:
@@ -192,7 +191,6 @@ class Measured:
             )
 
     def _settle(self) -> None:
-        """Wait for the device, so that every step so far is known."""
         self._timeline.settle()
         self._require_finite()
 
@@ -286,7 +284,7 @@ class BetweenSteps:
         return data is None or data.is_new_epoch or not data.is_left_over()
 
     def _all_agree(self, wanted: bool) -> bool:
-        """All ranks alike: as rank 0 wants, where every rank's data can be ended."""
+        """All ranks alike: as rank 0 wants, if every rank's data can be ended."""
         data = self.beside.data
         can_end = data is not None and data.can_end
         mine = (float(wanted and self._ranks.rank == 0), float(can_end))

@@ -74,7 +74,7 @@ def build_schedule(config: SchedulerConfig | None, optimizer: Optimizer) -> Sche
 
 
 def rate_of(config: SchedulerConfig) -> _RateFunction:
-    """The rule of a schedule alone; see :func:`build_schedule`."""
+    """The rule of a schedule only; see :func:`build_schedule`."""
     make, known = _KINDS[config.kind]
     for name, value in config.parameters:
         if name not in known:

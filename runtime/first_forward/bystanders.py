@@ -27,7 +27,7 @@ _HOST, _OPEN, _NAMED, _CUDA = range(-1, 3)
 """Destination of a tensor: the host for sure, none, a device that is the CPU only while no GPU is
 seen, CUDA by name."""
 _MARK = "_autoconf_launch_place"
-"""Stands in a module's attributes, so that its copies have it too."""
+"""An attribute of a module, so that its copies have it too."""
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
 _LEAST_BYTES = 1 << 20
 _TENSORS = "tensors"
@@ -87,7 +87,6 @@ def storage_key(tensor: Tensor) -> int:
 
 
 def _named_place(value: Any) -> int:
-    """The place that an argument names."""
     if isinstance(value, torch.device):
         return _CUDA if value.type == "cuda" else _NAMED if value.type == "cpu" else _OPEN
     if isinstance(value, str):
@@ -174,7 +173,6 @@ class Surveyor:
         return tuple(models)
 
     def _is_here(self, place: int) -> bool:
-        """True if a destination is the trained model's."""
         return place >= max(self._place, _OPEN)
 
     def _kept_sizes(self, counted: set[int], samples: int) -> Iterator[int]:
@@ -196,13 +194,11 @@ def _alive(kind: type) -> Iterator[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """True if a value is a dense tensor with memory."""
     is_tensor = isinstance(value, Tensor) and value.layout == torch.strided
     return is_tensor and value.device.type != "meta"
 
 
 def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Weights and buffers of a module itself that have memory."""
     held = (*module._parameters.values(), *module._buffers.values())
     return (tensor for tensor in held if _is_plain(tensor))  # type: ignore[misc]
 
@@ -224,7 +220,7 @@ def _strangers(module: nn.Module, own: set[int]) -> Iterator[tuple[nn.Module, li
 
 
 def _bystanders(name: str, tensors: list[Tensor], seen: set[int]) -> list[Bystander]:
-    """A model by what nobody else has; none where nothing is left."""
+    """A model by the tensors that no other has; none if nothing is left."""
     count = size = 0
     for tensor in tensors:
         if (key := storage_key(tensor)) not in seen:
@@ -235,7 +231,6 @@ def _bystanders(name: str, tensors: list[Tensor], seen: set[int]) -> list[Bystan
 
 
 def _held_tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """Tensors that containers hold."""
     if _is_plain(value):
         yield value
     elif depth and isinstance(value, dict):

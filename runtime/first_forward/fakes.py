@@ -21,7 +21,7 @@ from ..model import tensor_bytes
 _READ = (Tensor.item, Tensor.__float__, Tensor.tolist)
 _LARGE_BYTES = 1 << 16
 _ANY_LOSS = 1.0
-"""Value for a script that reads a loss that nobody has computed."""
+"""Value for a script that reads a loss that was not computed."""
 
 
 class Fakes:
@@ -54,7 +54,7 @@ class Fakes:
         return self._made[id(tensor)][1]
 
     def new(self, tensor: Tensor) -> Tensor:
-        """A fake of its own, without memory of what it is the fake of.
+        """A new fake, without a reference to the tensor that it imitates.
 
         Raises:
             TypeError: a weight is of another kind than torch's own.
@@ -73,7 +73,7 @@ class Fakes:
             return torch.empty(tuple(shape), dtype=tensor.dtype)
 
     def create(self, function: Callable[..., Any], *given: Any, **named: Any) -> Tensor:
-        """What a function that makes a tensor would give."""
+        """The tensor that a function would make."""
         with self._mode:
             made: Tensor = function(*given, **named)
         return made

@@ -1,6 +1,6 @@
 """Stops an external script at its first forward pass and says what that pass is made of.
 
-A fork of the process goes on to the backward pass with fake weights; where it cannot, the process
+A fork of the process goes on to the backward pass with fake weights; if it cannot, the process
 itself does, on the CPU with what the script has made. Neither lets an optimizer make a step with
 real weights. Not: the probe of trials (``runtime/probe.py``).
 """
@@ -157,7 +157,7 @@ class FirstForwardProbe:
             self._conclude()
 
     def _before_step(self) -> None:
-        """An optimizer is about to change weights; those of another process are its own matter."""
+        """An optimizer will change weights next; other processes handle their own optimizers."""
         if self._pass is not None and not self._over and os.getpid() == self._process:
             self._conclude()
 
@@ -218,7 +218,6 @@ class FirstForwardProbe:
         return 1.0 - seen / total if total and seen else 0.0
 
     def _conclude(self, tensors: Any = None) -> None:
-        """Go through the backward pass, write, and leave."""
         assert self._pass
         self._over = True
         try:
@@ -269,7 +268,7 @@ _CHECKS_FORMATS = "transformers.training_args"
 
 
 def _allow_formats(module: ModuleType) -> None:
-    """Let a Trainer take bf16 and TF32, which it refuses where it sees no GPU."""
+    """Let a Trainer take bf16 and TF32, which it refuses if it sees no GPU."""
     for name in ("is_torch_bf16_gpu_available", "is_torch_tf32_available"):
         if hasattr(module, name):
             setattr(module, name, lambda: True)

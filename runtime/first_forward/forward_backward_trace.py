@@ -1,4 +1,4 @@
-"""One forward and backward pass of a script, looked into: pieces, peaks, operations.
+"""A forward and backward pass of a script, inspected: pieces, peaks, operations.
 
 The modules called are real or have been made fake before; the pass is the same. Not: when it
 begins and ends (``first_forward``).
@@ -40,7 +40,7 @@ _GATHERS = ("embedding", "index_select", "gather", "index")
 """Operations that read of their first argument no more than they write."""
 
 _KEPT_OF_LSTM = 6
-"""Values beside each one it gives: four gates, the cell's state and its tanh."""
+"""Values besides each output: four gates, the cell's state and its tanh."""
 
 
 class PhasedStorages(Storages):
@@ -114,9 +114,9 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class FrozenCalls:
-    """Costs of calls without gradients, such as of a teacher, beside the call that trains.
+    """Costs of calls without gradients, such as of a teacher, besides the call that trains.
 
-    Only those of its own batch: what was called before the last batch was drawn is another's, as
+    Only calls of its own batch count: calls before the last batch was drawn belong to another, as
     are, in a script without loaders, calls of the model that trains.
     """
 
@@ -147,7 +147,7 @@ class FrozenCalls:
             self._costs.append((module, costs))
 
     def take(self, trained: Iterable[nn.Module]) -> tuple[PassCosts, ...]:
-        """All since the last time, beside calls of these modules."""
+        """All since the last time, besides calls of these modules."""
         weights = {id(weight) for module in trained for weight in module.parameters()}
 
         def is_evaluation(module: nn.Module) -> bool:
@@ -163,7 +163,7 @@ class FrozenCalls:
         return tuple(found)
 
     def _is_preparation(self, key: int) -> bool:
-        """True if so many calls rather go through a whole data set."""
+        """True if there are so few calls that they rather go through a whole data set."""
         return not self._drawn and self._calls[key] > _MOST_FROZEN_CALLS
 
 
@@ -195,7 +195,7 @@ _CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a call, by position and by name."""
 
 _Draw: TypeAlias = int | None
-"""Samples of a batch that a loader gave; None where it does not say."""
+"""Samples of a batch that a loader gave; None if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +231,14 @@ class ForwardBackwardTrace:
 
     @property
     def samples(self) -> int:
-        """Samples of the first call that has any; a loader's where rows are not samples."""
+        """Samples of the first call that has any; a loader's if rows are not samples."""
         rows, sizes = self._rows, set(self._draws)
         drawn = min(sizes) if len(sizes) == 1 else 0
         return drawn if rows > drawn > 1 and rows != drawn * len(self._draws) else rows
 
     @property
     def _rows(self) -> int:
-        """Rows of the first call that has any: samples, or the nodes of so many graphs."""
+        """Rows of the first call that has any: samples, or the nodes of graphs."""
         return next((call.rows for call in self._calls if call.rows), 1)
 
     def begins(
@@ -291,7 +291,7 @@ class ForwardBackwardTrace:
         self._peak("backward")
 
     def step(self, optimizers: Sequence[Optimizer]) -> None:
-        """Try the optimizers' step, twice: the first one makes their state. For fakes alone.
+        """Try the optimizers' step, twice: the first one makes their state. Only for fakes.
 
         Raises:
             Exception: whatever an optimizer does that fakes cannot do.
@@ -343,7 +343,6 @@ class ForwardBackwardTrace:
         )
 
     def _begin_anew(self) -> None:
-        """Forget earlier calls that were not training, such as a summary of the model."""
         self._costs.forget()
         self._calls.clear()
         self._batches.clear()
@@ -454,7 +453,6 @@ def _wrapper(root: nn.Module) -> str | None:
 
 
 def _config(roots: Sequence[nn.Module]) -> str | None:
-    """``model.config`` of the one model that is called."""
     config = getattr(unwrapped_model(roots[0]), "config", None) if len(roots) == 1 else None
     with suppress(Exception):
         document = config.to_dict() if hasattr(config, "to_dict") else None  # type: ignore[union-attr]

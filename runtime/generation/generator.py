@@ -194,7 +194,6 @@ class Generator:
         )
 
     def _begin(self) -> Tensor:
-        """Tokens that the decoder reads first, once an encoder has run."""
         if not self._config.is_encoder_decoder:
             return self._read
         self._encoded = self._model.get_encoder()(self._read)
@@ -256,7 +255,7 @@ class Generator:
 
 
 def _shorter(config: Any, stage: Stage) -> Any:
-    """A configuration of this stage's blocks alone, each of the kind that it is."""
+    """A configuration of only this stage's blocks, each of its own kind."""
     own, count = copy.deepcopy(config), len(stage.blocks.pieces)
     kinds = getattr(config, "layer_types", None)
     if kinds:

@@ -1,6 +1,6 @@
 """Times generations of one batch, reports, and ends the rank.
 
-A step of the task is one generation; its time and those of its phases are of the slowest rank.
+A step of the task is one generation; times of it and its phases are of the slowest rank.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class PhaseSums:
         self._count += 1
 
     def means(self) -> tuple[tuple[str, float], ...]:
-        """Mean seconds of each phase; nothing where no generation counted."""
+        """Mean seconds of each phase; nothing if no generation counted."""
         return tuple((n, total / self._count) for n, total in self._sums.items() if self._count)
 
 
 def measure_generation(
     base: RawConfig, asked: GenerationTask, out: Path | Callable[[str], None] = lambda _: None
 ) -> None:
-    """Make the generations that the launcher asks for; without one, those of its own choice.
+    """Make the generations that the launcher asks for; without one, its own choice.
 
     Args:
         base: configuration of the model.
         asked: the point.
-        out: without a launcher, the file that figures are written to, or who is told the tokens
+        out: without a launcher, the file that figures are written to, or the receiver of tokens
             of one generation.
 
     Raises:

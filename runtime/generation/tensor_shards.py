@@ -1,7 +1,7 @@
 """Random weights of a tensor rank's part of a model, and its products, for generation only.
 
-A weight's numbers depend on its name alone, so that every layout is one of the same model. The
-plan is the training runtime's where the model has one. GPT-2 and T5 have none in transformers:
+A weight's numbers depend only on its name, so that every layout has the same model. The
+plan is the training runtime's if the model has one. GPT-2 and T5 have none in transformers:
 theirs is read off their attention and MLP modules. Embedding and head are cut by the vocabulary,
 experts of a mixture by their inner width. Weights are plain tensors, as a dispatch of distributed
 ones would take longer than a token's products.
@@ -26,7 +26,7 @@ from autoconf_launch.core import ConfigError
 from ..parallel import COLUMNS, ROWS, SUMMED, read_tensor_plan
 
 _SPREAD = 0.02
-"""Spread of biases, and of norms around 1; a matrix has one that keeps the size of vectors."""
+"""Spread of biases, and of norms around 1; a matrix keeps the size of vectors."""
 _PACKED_COLUMNS, _SUMMED_EXPERTS = "packed_colwise", "moe_tp_experts"
 _EXPERT_DIMENSIONS = 3
 
@@ -37,7 +37,7 @@ class Cut:
 
     Attributes:
         dim: along which it is cut; None: the weight is whole.
-        fused: matrices that stand beside each other along it, each of which is cut.
+        fused: adjacent matrices along it, each of which is cut.
         first_alone: only the first rank has the numbers, the others zeros: a bias of a sum.
     """
 
@@ -144,7 +144,7 @@ class TensorShards:
         self._cut_vocabulary()
 
     def _cut_own_modules(self) -> bool:
-        """Cut GPT-2's and T5's modules, by what they are made of; False where there are none."""
+        """Cut GPT-2's and T5's modules, by their submodules; False if there are none."""
         found = False
         for name, module in self._model.named_modules():
             for parts, cut in _OWN_CUTS.items():
@@ -219,7 +219,7 @@ class TensorShards:
                 module.register_forward_hook(self._sum)
 
     def _cut_vocabulary(self) -> None:
-        """Cut embedding and head by tokens, where the ranks divide them."""
+        """Cut embedding and head by tokens, if the ranks divide them."""
         model: Any = self._model
         embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
         if head is None or head.weight.shape[0] % self._mesh.size():
@@ -258,7 +258,7 @@ class TensorShards:
 
 
 class _OwnTokens:
-    """Looks up the tokens that a rank has; those of others are zeros until ranks add up."""
+    """Looks up the tokens that a rank has; other ranks' tokens are zeros until ranks add up."""
 
     def __init__(
         self, rows: int, first: int, add_up: Callable[[nn.Module, Any, Tensor], Tensor]

@@ -47,7 +47,7 @@ _REPEATS = 5
 _LOAD_S, _LONGEST_LOAD_S = 1.0, 10.0
 """A GPU's clocks need a moment to rise, and its driver one to answer."""
 _MOST_PAIRED = 8
-"""With more hosts than this each is paired with the next one alone."""
+"""With more hosts than this each is paired only with the next one."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _open_ports(node: int, nodes: int) -> tuple[Store | None, list[Port] | None]:
-    """The ranks' store, and which ports this host does not reach; None where all reach all."""
+    """The ranks' store, and the ports that this host cannot reach; None if all reach all."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if os.environ["RANK"] != "0" and not is_reached(place, MEET_S):
         return None, [(0, place[1])]
@@ -193,7 +193,7 @@ def _pair(ranks: Ranks, hosts: list[list[int]], nodes: tuple[int, int]) -> dict[
 
 
 def is_reached(place: tuple[str, int], patience_s: float) -> bool:
-    """True if an address accepts a connection within so many seconds; it may refuse some first."""
+    """True if an address accepts a connection in time; it may refuse at first."""
     until_s = time.monotonic() + patience_s
     while (left_s := until_s - time.monotonic()) > 0:
         with suppress(OSError):
@@ -206,7 +206,7 @@ def is_reached(place: tuple[str, int], patience_s: float) -> bool:
 def find_blocked(
     store: Store, node: int, partners: Sequence[int], nodes: int
 ) -> list[Port] | None:
-    """Ports of other nodes that this one does not reach; None where all reach all.
+    """Ports of other nodes that this one does not reach; None if all reach all.
 
     Called by the first rank of each node; :func:`is_blocked` by all others.
     """
@@ -254,7 +254,7 @@ def _try(store: Store, node: int) -> list[Port]:
 
 
 def _own_address() -> str:
-    """Address of the interface that gloo was told to use, else of the one towards rank 0."""
+    """Address of the interface that gloo must use, else of the interface towards rank 0."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     family, *_, towards = socket.getaddrinfo(*place, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as any_socket:
@@ -268,7 +268,7 @@ def _own_address() -> str:
 
 
 class Card:
-    """To be made before this process uses the GPU: what runs there then is somebody else's."""
+    """Load by other processes; must be made before this process uses the GPU."""
 
     def __init__(self) -> None:
         self._before = own_gpu(read_gpus())

@@ -1,6 +1,6 @@
 """Read by every Python of a probed launch: arms the probe once torch is imported, if it ever is.
 
-Works from files alone: the Python may be another than the launcher's and need not have our
+Works only with files: the Python may be another than the launcher's and need not have our
 package. Our modules load under a private name, so that an installed copy is never shadowed.
 Not: the probe itself (``runtime/probe.py``). Parses on old Pythons, to say that they are too old.
 """
@@ -27,7 +27,7 @@ class _RenamedLoader(SourceFileLoader):
     """Loads our files; absolute imports among them follow the private name."""
 
     def get_code(self, fullname):
-        """Compile from source: compiled files beside it would hold the public name."""
+        """Compile from source: compiled files next to it would hold the public name."""
         source = self.get_data(self.path)
         source = source.replace(b"from " + _OWN + b".", b"from " + PACKAGE.encode() + b".")
         return compile(source, self.path, "exec", dont_inherit=True)

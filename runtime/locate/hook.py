@@ -1,25 +1,48 @@
 """The probe's hooks in torch: backward passes, optimizer steps, scalers, loaders.
 
-Installed once, before the script can have made anything. What a listener raises never reaches
+Installed once, before the script can have made anything. An exception of a listener never reaches
 the script. Not: forward passes (``root_module``), ends of the process (``ending``).
+
+A script may also update its weights itself, without a torch optimizer. A step then has as many
+backward passes as there are between two changes of the weights, and ends with the last of them,
+so that the update itself is timed with the step that follows.
 """
 
 from __future__ import annotations
 
+import heapq
+import inspect
+import os
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import wraps
+from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.hooks import RemovableHandle
 
+from autoconf_launch.core import real_time
+
+from ..rank import leave
 from ..soak import TrainingData
+
+_MOST_AHEAD = 1024
+"""Batches that workers prepare at most before the first one is used."""
+_MOST_WEIGHTS = 64
+"""The smallest ones, which are read around each backward pass until a step is known."""
+_MOST_PASSES = 100
+"""Backward passes within which weights that change must do so at equal intervals."""
+_POLL_S = 0.2
+BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
 
 
 class ScriptListener(Protocol):
@@ -35,7 +58,7 @@ class ScriptListener(Protocol):
         """A scaler left the optimizer's step out."""
 
     def drew(self, batch_size: int | None) -> None:
-        """A loader gave a batch, nominally of so many samples."""
+        """A loader gave a batch, nominally of ``samples``."""
 
     def on_failure(self, error: BaseException) -> None:
         """The script's computation raised; the script may still catch it."""
@@ -171,13 +194,107 @@ class Hooks:
         return _next_index
 
 
-_MOST_AHEAD = 1024
-"""Batches that workers prepare at most before the first one is used."""
-
-
 def _batch_size(sampler: Any) -> int | None:
-    """Samples of a loader's full batch: those asked for, or all where there are fewer."""
+    """Samples of a loader's full batch: those asked for, or all if there are fewer."""
     size: int | None = getattr(sampler, "batch_size", None)
     with suppress(Exception):  # a stream has no length, somebody's own sampler anything
         return min(size, len(sampler.sampler))  # type: ignore[type-var]
     return size
+
+
+class UpdatesByHand(Optimizer):
+    """Represents the script's own update if a step needs an optimizer; it never steps."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        super().__init__(weights, {})
+
+
+class ManualUpdates:
+    """Counts backward passes for as long as no torch optimizer has stepped."""
+
+    def __init__(self) -> None:
+        self.is_irregular = False
+        """True if weights change, but not at equal intervals."""
+        self.optimizer: UpdatesByHand | None = None
+        """The optimizer of the steps; None until they are known."""
+        self.steps = 0
+        """Steps that have ended since; if the first one began nobody has seen."""
+        self._passes = 0
+        self._changed_at = 1
+        self._interval = 0
+        """Backward passes between the last two changes of the weights."""
+        self._before: list[tuple[Tensor, float]] = []
+        """Weights with their sums when the last backward pass had ended."""
+
+    @property
+    def note(self) -> str:
+        """The unit that is measured as a step."""
+        passes = f"{self._interval} backward passes" if self._interval > 1 else "backward pass"
+        return (
+            "No torch optimizer made a step in the script; its weights changed after every "
+            f"{passes}, which is measured as a step."
+        )
+
+    def ends_step(self, modules: Sequence[nn.Module]) -> bool:
+        """True if the backward pass that begins is the last one of a step."""
+        self._passes += 1
+        if self.optimizer is None and any(_sum(weight) != was for weight, was in self._before):
+            interval, self._changed_at = self._passes - self._changed_at, self._passes
+            if interval == self._interval:
+                self.optimizer = UpdatesByHand(_trainable(modules))
+            self._interval = interval
+        self.is_irregular = self._interval > 0 and self._passes >= _MOST_PASSES
+        if self.optimizer is None or (self._passes - self._changed_at + 1) % self._interval:
+            return False
+        self.steps += 1
+        return True
+
+    def end_pass(self, modules: Sequence[nn.Module]) -> None:
+        """The backward pass has ended: remember the weights, those with a gradient if any has."""
+        weights = _trainable(modules)
+        weights = [weight for weight in weights if weight.grad is not None] or weights
+        smallest = heapq.nsmallest(_MOST_WEIGHTS, weights, key=Tensor.numel)
+        self._before = [(weight, _sum(weight)) for weight in smallest]
+
+
+def _trainable(modules: Iterable[nn.Module]) -> list[Tensor]:
+    """Weights whose sum is a number, without a message to other ranks."""
+    weights = {id(w): w for module in modules for w in module.parameters() if w.requires_grad}
+    return [w for w in weights.values() if type(w) is nn.Parameter and w.is_floating_point()]
+
+
+def _sum(weight: Tensor) -> float:
+    with torch.no_grad():
+        return float(weight.detach().sum(dtype=torch.float64))
+
+
+def leave_after(result: Path) -> None:
+    """End this process soon after the reporting process has left its result."""
+    threading.Thread(target=_wait, args=(result,), daemon=True).start()
+
+
+def _wait(result: Path) -> None:
+    while not result.exists():
+        real_time.sleep(_POLL_S)
+    leave(0)
+
+
+def set_batch_size() -> None:
+    """Apply the batch size of the environment, if it has one."""
+    value = os.environ.get(BATCH_VARIABLE)
+    if not value:
+        return
+    size = int(value)
+    loader: Any = DataLoader
+    original = loader.__init__
+    signature = inspect.signature(original)
+
+    @wraps(original)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+        given = signature.bind(self, *arguments, **named)
+        batched = given.arguments.get("batch_size", 1) is not None
+        if batched and given.arguments.get("batch_sampler") is None:
+            given.arguments["batch_size"] = size
+        original(*given.args, **given.kwargs)
+
+    loader.__init__ = __init__

@@ -1,9 +1,9 @@
 """Finds the module that the script calls to train, and listens to its calls.
 
 Global hooks see every call while it is looked for; then they are replaced by hooks on the root
-alone. A script that calls several modules has the one with most of the optimizer's weights.
+only. A script that calls several modules has the one with most of the optimizer's weights.
 
-Stands before every hook, so that the first call of all is seen whole. For a process that ends
+Runs before every hook, so that the first call of all is seen whole. For a process that ends
 soon; ``root_module`` is for those that go on.
 """
 
@@ -30,7 +30,7 @@ _DEEPEST = 8
 
 
 class CallListener(Protocol):
-    """Is told of calls of the outermost modules that train."""
+    """Receives calls of the outermost modules that train."""
 
     def call_begins(self, module: nn.Module) -> None:
         """A call with gradients begins, outside of any backward pass; may raise out of memory."""
@@ -91,7 +91,7 @@ class ModuleLocator(SharedByCopies):
         ]
 
     def settle(self, trained: Iterable[torch.Tensor]) -> nn.Module | None:
-        """Listen to one module alone from here on: the one that has the ``trained`` weights."""
+        """Listen from here on only to the module that has the ``trained`` weights."""
         weights = {id(weight) for weight in trained}
         root = max(self._seen, key=lambda module: _share(module, weights), default=None)
         if root is not None and self._compiled:
@@ -250,7 +250,7 @@ def _share(module: nn.Module, weights: set[int]) -> tuple[int, int]:
 
 
 class OuterCallListener(Protocol):
-    """Is told of each such call."""
+    """Receives each such call."""
 
     def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """A call is about to run."""
@@ -309,7 +309,7 @@ def _trains(module: nn.Module) -> bool:
 
 
 class CompileListener(Protocol):
-    """Is told of each module."""
+    """Receives each module."""
 
     def compiles(self) -> None:
         """A module is about to be compiled."""
@@ -349,7 +349,7 @@ def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -
 
 
 def outermost(module: nn.Module) -> nn.Module:
-    """The module that holds this one, if any lives, and the one that holds that."""
+    """The module that holds this one, if any lives, and its own holder."""
     for _ in range(_DEEPEST):
         holder = next((m for m in _modules() if _holds(m, module)), None)
         if holder is None:

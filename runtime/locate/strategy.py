@@ -1,4 +1,4 @@
-"""Which strategy an external training really runs, by its live modules and optimizers.
+"""The strategy that an external training really runs, by its live modules and optimizers.
 
 Knows DDP, FSDP 1 and 2, DTensor placements, ZeroRedundancyOptimizer and DeepSpeed's engine by what
 they are, without importing what the script has not.
@@ -56,7 +56,7 @@ def find_strategy(
 
 
 def stated_precision(root: nn.Module, autocast: torch.dtype | None) -> Precision:
-    """The format that layers compute in, for a training that nobody can look into.
+    """The format that layers compute in, for a training that cannot be inspected.
 
     Autocast around the model decides, then what its wrappers state, then its weights.
 
@@ -169,7 +169,7 @@ def _placements(root: nn.Module) -> str:
 
 
 def _extras(root: nn.Module) -> tuple[tuple[str, KnobValue], ...]:
-    """Knobs of ZeRO as our own runtime finds them; none where this torch keeps them elsewhere."""
+    """Knobs of ZeRO as our own runtime finds them; none if this torch keeps them elsewhere."""
     try:
         from ..parallel import found_extras
 

@@ -21,13 +21,16 @@ from .blocks import (
     ForeignBlock,
     Piece,
     bytes_per_parameter,
+    device_of,
     find_block_lists,
     find_experts,
+    flop_counter,
     repeated_blocks,
+    tensor_bytes,
     vocabulary_size,
+    weights_of,
 )
 from .copies import SharedByCopies, stay_out_of_scripts
-from .flops import device_of, flop_counter, tensor_bytes, weights_of
 from .model_source import (
     LossFunction,
     ModelSource,
@@ -38,5 +41,12 @@ from .model_source import (
     model_loss,
 )
 from .on_cpu import cuda_as_cpu, run_on_cpu
-from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker
-from .precision import DTYPES, LossScale, compute_in, precision_of
+from .optimizers import (
+    DTYPES,
+    LossScale,
+    MakeOptimizer,
+    base_learning_rate,
+    compute_in,
+    optimizer_maker,
+    precision_of,
+)

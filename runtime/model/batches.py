@@ -2,7 +2,7 @@
 
 Whatever is not a tensor is passed as it is.
 
-Nobody says which dimension holds the samples. The loader's batch size and what a layer that
+The dimension of the samples is not declared. The loader's batch size and what a layer that
 takes the sequence first was given decide; then a size that all tensors share; then the first.
 """
 
@@ -72,13 +72,13 @@ def split(batch: Batch, *, micro_batch: int, accumulation: int) -> Iterator[Batc
 
 
 def first_samples(batch: Batch, count: int) -> Batch:
-    """The first samples of a batch, repeated from the start where it has fewer."""
+    """The first samples of a batch, repeated from the start if it has fewer."""
     indices = [index % sample_count(batch) for index in range(count)]
     return map_tensors(batch, lambda tensor: tensor[torch.tensor(indices, device=tensor.device)])
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on a device; copies overlap with computation where the host memory is pinned."""
+    """The batch on a device; copies overlap with computation if the host memory is pinned."""
     return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
@@ -87,7 +87,7 @@ _MUCH_LARGER = 2
 
 
 def is_slice(tensor: Tensor) -> bool:
-    """True if a tensor is some rows of one that is much larger, such as a data set."""
+    """True if a tensor is some rows of a much larger tensor, such as a data set."""
     whole = tensor._base
     if whole is None or not tensor.dim() or not whole.dim() or tensor.layout != torch.strided:
         return False
@@ -120,7 +120,7 @@ class SampleCounter:
         Args:
             arguments: positional ones.
             named: keyword ones.
-            hints: numbers one of which is likely the samples'; not used again after the first.
+            hints: numbers, probably among them the samples'; only used for the first batch.
         """
         if self._by_length or (self._dimension is None and _is_list_of_samples(arguments, hints)):
             self._by_length = True
@@ -190,7 +190,7 @@ def _is_list_of_samples(arguments: tuple[Any, ...], hints: Collection[int]) -> b
 
 
 def _place_and_dimension(tensors: list[Tensor], hints: Collection[int]) -> tuple[int, int]:
-    """Which tensor counts the samples, and in which of its dimensions."""
+    """The tensor that counts the samples, and its dimension that does."""
     for hint in hints:
         for dimension in (0, 1):
             wide = (n for n, t in enumerate(tensors) if t.dim() > dimension)

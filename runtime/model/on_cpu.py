@@ -56,7 +56,7 @@ _TO_FP32 = (
     "sum",
     "sum.dim_IntList",
 )
-"""The result is fp32 where nobody asks for another type."""
+"""The result is fp32 unless another type is requested."""
 _HALVES = (torch.float16, torch.bfloat16)
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
@@ -149,7 +149,7 @@ def _on_cpu(value: Any) -> Any:
 def _product_of_groups(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:
     """A product of each expert's rows by shape, as the rows of one expert.
 
-    torch's own shape rule knows 16 bits alone, though its products take others; autocast does not
+    torch's own shape rule knows only 16 bits, though its products take others; autocast does not
     cast them.
     """
     with torch.autocast("cpu", enabled=False):
@@ -209,7 +209,7 @@ def use_cuda_rules() -> torch.library.Library:
 
 
 def _drop(given: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout by the fused kernel where CUDA has it."""
+    """Dropout by the fused kernel if CUDA has it."""
     if train and 0.0 < p < 1.0 and given.numel():
         return torch.native_dropout(given, p, train)[0]
     return _of_all_devices("dropout", given, p, train)

@@ -20,7 +20,7 @@ from ..rank import CpuMeter, CudaMeter
 
 _NOTICEABLE_BYTES = 32 << 20
 _NOTICEABLE_SHARE = 1 / 8
-"""Growth of a step over the traced one that is more than the growth of equal steps, as a share."""
+"""Growth of a step over the traced step beyond the growth of equal steps, as a share."""
 
 
 class MemoryWatch:
@@ -40,7 +40,7 @@ class MemoryWatch:
         """Measure from here on, once; the limit holds from here on.
 
         Raises:
-            torch.OutOfMemoryError: the weights alone exceed the limit.
+            torch.OutOfMemoryError: the weights by themselves exceed the limit.
         """
         if self._began:
             return
@@ -82,7 +82,7 @@ class MemoryWatch:
     def use(self, asked_bytes: int, *, larger: bool) -> MemoryUse | None:
         """Peak so far, with an allocation that was refused at the end; None: not begun.
 
-        ``larger``: steps with more samples were made than the one that was looked into.
+        ``larger``: there were steps with more samples than the inspected step.
         """
         if self._meter:
             use = self._meter.use()

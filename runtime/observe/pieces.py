@@ -54,7 +54,7 @@ _NOT_LOOKED_INTO = "No forward pass was looked into: FLOPs and activations are u
 
 
 class Pieces:
-    """Told of the modules that run in one forward pass, in order."""
+    """Receives the modules that run in one forward pass, in order."""
 
     def __init__(self, root: nn.Module) -> None:
         self._model: nn.Module | None = unwrapped_model(root)
@@ -101,7 +101,7 @@ class Pieces:
             self._place = HEAD
 
     def add_flops(self, flops: float) -> None:
-        """Operations where the pass is now."""
+        """Operations if the pass is now."""
         self._here().flops += flops
 
     def keep(self, tensor: Tensor) -> Tensor:

@@ -1,13 +1,15 @@
-"""The heavy instruments: one step, never timed, seen operation by operation and module by module.
+"""An inspected step, never timed, seen operation by operation and module by module.
 
 Gives FLOPs, storages on CPU, the model's pieces, the format that layers compute in, and what is
-computed again in the backward pass. Not used where torch.compile runs: it would compile anew.
+computed again in the backward pass. Not used under torch.compile, which would compile anew.
 FLOPs are counted as torch's own counter does, attention on CPU included, but a formula that does
-not know a call counts nothing instead of breaking it.
+not know a call counts nothing instead of breaking it. A launch whose ranks exchange nothing, so
+that each trains a separate model, is detected, too.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -15,6 +17,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -27,6 +30,18 @@ from .pieces import Pieces
 
 _SELECTIVE_BELOW = 0.35
 """Share of the forward pass's FLOPs: full recomputation repeats nearly all matrix products."""
+_OTHER_MEANS = (
+    "horovod",
+    "mpi4py",
+    "byteps",
+    "bagua",
+    "hivemind",
+    "smdistributed",
+    "torch_xla",
+    "torch.distributed.pipelining",
+)
+"""Packages that exchange without collectives of torch's process groups."""
+_ON_CPU_IF_ASKED = ("accelerate", "transformers")
 
 
 class StepWatch(SharedByCopies):
@@ -139,7 +154,7 @@ class StepWatch(SharedByCopies):
             self.pieces.enters(module, arguments, named)
 
     def _look_away(self) -> None:
-        """A further micro-batch begins, of which only the root's calls are counted."""
+        """Another micro-batch begins, of which only the root's calls are counted."""
         self.stop()
         handle = self._root.register_forward_pre_hook(self._count_pass)
         self._hooks.callback(handle.remove)
@@ -183,7 +198,7 @@ class StepWatch(SharedByCopies):
                 return
 
     def _alive_bytes(self) -> int:
-        """Bytes alive on CPU and, where one is used, on the GPU."""
+        """Bytes alive on CPU and, if one is used, on the GPU."""
         return self._storages.alive_bytes + torch.cuda.memory_allocated()
 
     def _count_flops(self, flops: float) -> None:
@@ -198,7 +213,7 @@ class StepWatch(SharedByCopies):
 
 
 def _hooks_of_script() -> bool:
-    """True if the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    """True if the script keeps saved tensors elsewhere: only the last of such hooks act."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
 
@@ -285,7 +300,7 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._running and _get_current_dispatch_mode() is self and self.stop()
 
     def stop(self) -> bool:
-        """Stop; False where the script has put a mode of its own above, which stays."""
+        """Stop; False if the script has put its own mode above, which stays."""
         ours = _get_current_dispatch_mode() is self
         if self._running and ours:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -331,3 +346,45 @@ def _storage_key(value: Any) -> int:
 
 def _has_gradient(tensor: Tensor) -> bool:
     return tensor.is_leaf and tensor.grad is not None
+
+
+class Exchange:
+    """Counts the collectives of all process groups from :meth:`begin` on."""
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+
+    def begin(self) -> None:
+        """Count from here on."""
+        self._before = _collectives()
+
+    def is_nothing(self) -> bool:
+        """True if there was none; never if something else may exchange, too."""
+        if any(name in sys.modules for name in _OTHER_MEANS):
+            return False
+        return self._before is not None and _collectives() == self._before
+
+
+def apart(ranks: int, device: str) -> str:
+    """The sentence on ranks that exchange nothing."""
+    asked = device == "cpu" and any(name in sys.modules for name in _ON_CPU_IF_ASKED)
+    hint = (
+        "on a CPU, Hugging Face's Trainer joins its ranks only with --use_cpu, and Accelerate "
+        "with ACCELERATE_USE_CPU=true"
+        if asked
+        else "join them in the script (torch.distributed), or launch one rank: --num_gpus 1"
+    )
+    return (
+        f"the {ranks} ranks did not synchronize gradients: each trains a model of its own; {hint}"
+    )
+
+
+def _collectives() -> int | None:
+    """Collectives of all process groups so far; None if this torch does not count them."""
+    if not dist.is_available() or not dist.is_initialized():
+        return 0
+    try:
+        groups: Any = dist.distributed_c10d._world.pg_map
+        return sum(int(group._get_sequence_number_for_group()) for group in groups)
+    except (AttributeError, RuntimeError):
+        return None

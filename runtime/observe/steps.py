@@ -1,8 +1,8 @@
-"""Which optimizer steps end a training step, and what went into it.
+"""The optimizer steps that end a training step, and the samples that went into it.
 
 A call of ``Optimizer.step`` is a boundary only after a backward pass: nested optimizers, several
 of them in a row and one call per group of weights make one step. Of optimizers that take turns
-(a GAN) the one with the most weights sets the pace; a larger one that comes later takes over.
+(a GAN) the largest optimizer sets the pace, also if it comes later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 
 _MOST_SIZES = 4096
 _PATIENCE = 16
-"""Steps of other optimizers after which one that stands still is given up."""
+"""Steps of other optimizers after which an idle optimizer is given up."""
 
 
 class Meaning(Enum):
@@ -30,7 +30,7 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """Micro-batches of one training step; 0 samples where nothing could be counted."""
+    """Micro-batches of one training step; 0 samples if nothing could be counted."""
 
     micro_batch: int
     accumulation: int
@@ -42,12 +42,12 @@ class Made:
 
 
 class StepCounter:
-    """Told of forward and backward passes, loaded batches and optimizer steps, in order."""
+    """Receives forward and backward passes, loaded batches and optimizer steps, in order."""
 
     forwards_in_step: int
     """Forward passes that were seen for the last step of any optimizer, or since it."""
     draw_size: int | None
-    """Samples that the loader of the last batch puts into one; None where not known."""
+    """Samples that the loader of the last batch puts into one; None if not known."""
     _backwards: int
     _samples: int
     _draws: int
@@ -151,10 +151,10 @@ class StepCounter:
         return Meaning.BOUNDARY
 
     def _count(self) -> Made:
-        """Forward and backward passes pair up; a loader's batches bound them where it has any.
+        """Forward and backward passes pair up; a loader's batches bound them if it has any.
 
         So two passes over one batch (real and generated, say) are not two micro-batches. Rows
-        beyond those of a batch that has a pass of its own are views or frames, not more samples.
+        beyond those of a batch that has its own pass are views or frames, not more samples.
         """
         if not self.forwards_in_step:
             size = self.draw_size or 0
@@ -181,7 +181,7 @@ class StepCounter:
         """The batch as the loader drew it, for a model whose rows are graphs, views or frames.
 
         None if several loaders drew different batches, or one drew single samples that may be
-        whole batches, and nobody asked for just that.
+        whole batches without a request for that.
         """
         sizes = Counter(self._sizes)
         size = self._asked if self._asked in sizes else next(iter(sizes), 0)

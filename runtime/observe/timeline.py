@@ -1,9 +1,9 @@
-"""Turns marks of a clock into step records, as soon as the device has passed them.
+"""Step records from points in time on the device that trains.
 
-Not: which calls bound a step, nor what is excluded from its time (``pauses``).
-
-A step's time goes from the end of the one before to its own end; an evaluation or a checkpoint
-between them is excluded, unless every step has one.
+On CUDA the points are events in the stream, so that nothing waits for the device while steps run.
+Losses reach the host in the same way: copied when they are known, read once they have arrived.
+A step lasts from the end of the previous one to its own end; an evaluation or a checkpoint
+between them is excluded, unless every step has one. Not: which calls bound a step (``steps``).
 """
 
 from __future__ import annotations
@@ -12,18 +12,171 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import torch
 from torch import Tensor
 
 from autoconf_launch.core import STEPS_FILE, RankTask, StepRecord, real_time
 
-from .clock import Arriving, Clock, LossReader
 from .steps import Made
+
+_CELLS = 256
+"""Numbers that share one block of pinned memory, which takes long to allocate."""
+_WRITE_EVERY_S = 0.2
+"""Short steps are written down several at a time."""
+_Pending: TypeAlias = tuple[Any, Any, "float | None", Made, "Tensor | Arriving | None"]
+"""Marks of its start and end, seconds if they are known, what was made, loss as it was sent."""
+
+
+class Clock(Protocol):
+    """Takes marks and tells the seconds between them."""
+
+    lags: bool
+    """True if the device can be behind its marks."""
+
+    def mark(self) -> Any:
+        """Now, in the order of the work given so far."""
+
+    def has_passed(self, mark: Any) -> bool:
+        """True if the device has come to a mark."""
+
+    def between_s(self, start: Any, end: Any) -> float:
+        """Seconds from one mark to a later one that has passed."""
+
+    def wait(self, mark: Any) -> None:
+        """Return when the device has come to a mark."""
+
+    def settle(self) -> None:
+        """Wait until every mark has passed."""
+
+
+class HostClock:
+    """A clock for devices that compute before they return."""
+
+    lags = False
+    mark = staticmethod(real_time.perf_counter)
+    """See Clock."""
+
+    def has_passed(self, mark: Any) -> bool:
+        return True
+
+    def between_s(self, start: Any, end: Any) -> float:
+        return float(end - start)
+
+    def wait(self, mark: Any) -> None:
+        """See Clock."""
+
+    def settle(self) -> None:
+        """See Clock."""
+
+
+class CudaClock:
+    """Events on the current stream of one GPU."""
+
+    lags = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def mark(self) -> torch.cuda.Event:
+        event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def has_passed(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def between_s(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+    def wait(self, mark: Any) -> None:
+        mark.synchronize()
+
+    def settle(self) -> None:
+        torch.cuda.synchronize(self._device)
+
+
+def clock_of(device: torch.device) -> Clock:
+    """The clock that fits a device."""
+    return CudaClock(device) if device.type == "cuda" else HostClock()
+
+
+class Arriving:
+    """A number on its way from a GPU to the host."""
+
+    __slots__ = ("_cell", "_copied")
+
+    def __init__(self, cell: Tensor, copied: torch.cuda.Event) -> None:
+        self._cell = cell
+        self._copied = copied
+
+    @property
+    def has_arrived(self) -> bool:
+        """True if reading it takes no time."""
+        return bool(self._copied.query())  # type: ignore[no-untyped-call]
+
+    def take(self, free_cells: list[Tensor]) -> float:
+        """The number; its cell is free again."""
+        self._copied.synchronize()
+        value = float(self._cell)
+        free_cells.append(self._cell)
+        return value
+
+
+class LossReader:
+    """Reads losses without waiting for the device.
+
+    ``float(loss)`` waits for everything that is queued on a GPU, the next step's kernels too, so
+    that no work of the host could overlap them.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Tensor] = []
+
+    def send(self, loss: Tensor | None) -> Tensor | Arriving | None:
+        """Copy a loss of a GPU to pinned memory, in the order of the work queued so far."""
+        if loss is None or not loss.is_cuda:
+            return loss
+        if not self._free:
+            self._free += torch.empty(_CELLS, dtype=torch.float64, pin_memory=True).unbind()
+        cell = self._free.pop()
+        cell.copy_(loss.reshape(()), non_blocking=True)
+        copied: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record(torch.cuda.current_stream(loss.device))
+        return Arriving(cell, copied)
+
+    def has_arrived(self, sent: Tensor | Arriving | None) -> bool:
+        """True if :meth:`read` returns at once."""
+        return not isinstance(sent, Arriving) or sent.has_arrived
+
+    def read(self, sent: Tensor | Arriving | None) -> float | None:
+        """The number that was sent; to be called once."""
+        if isinstance(sent, Arriving):
+            return sent.take(self._free)
+        return None if sent is None else float(sent)
+
+
+def loss_of(tensors: Any) -> Tensor | None:
+    """The number that a backward pass starts from, without waiting for it; None: no number."""
+    first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+    if type(first) is not Tensor:
+        first = getattr(first, "_local_tensor", None)
+    if first is None or first.numel() != 1 or not first.is_floating_point():
+        return None
+    loss: Tensor = first.detach().clone()  # scripts change theirs: all_reduce, *= steps
+    return loss
+
+
+def sum_of(earlier: Tensor | None, loss: Tensor | None) -> Tensor | None:
+    """Sum of the losses of a step's backward passes so far."""
+    if earlier is None or loss is None or earlier.device != loss.device:
+        return loss
+    return earlier.float() + loss.float()
 
 
 class PauseRule:
-    """Told of pauses and steps in order; marks are those of any clock."""
+    """Receives pauses and steps in order; marks are those of any clock."""
 
     def __init__(self, mark: Callable[[], Any]) -> None:
         self._mark = mark
@@ -41,7 +194,7 @@ class PauseRule:
     def drew(self) -> None:
         """A loader gave a batch: what an evaluation did with its results is over by now.
 
-        To be told in a pause alone.
+        Call it only in a pause.
         """
         if not self._resumed:
             self.pause = self._mark()
@@ -64,14 +217,6 @@ class PauseRule:
         """Forget a pause since the last step."""
         self.pause = None
         self._resumed = False
-
-
-_WRITE_EVERY_S = 0.2
-"""Short steps are written down several at a time."""
-
-
-_Pending: TypeAlias = tuple[Any, Any, "float | None", Made, "Tensor | Arriving | None"]
-"""Marks of its start and end, seconds if they are known, what was made, loss as it was sent."""
 
 
 class Timeline(PauseRule):
@@ -103,7 +248,7 @@ class Timeline(PauseRule):
     def end(self, made: Made, loss: Tensor | None) -> int:
         """A step ends here; its number. The device is at most one step behind from here on.
 
-        So no rank can be further ahead of another than an announced end is. The wait is for the
+        So no rank can be other ahead of another than an announced end is. The wait is for the
         step before, when this one's kernels are queued: the device never runs dry for it.
         """
         sent = self._losses.send(loss)
@@ -120,7 +265,7 @@ class Timeline(PauseRule):
         return self.steps
 
     def restart(self) -> None:
-        """Forget all steps: they were not those of the training."""
+        """Forget all steps: they did not belong to the training."""
         self._clock.settle()
         self.records.clear()
         self.left_out.clear()

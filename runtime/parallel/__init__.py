@@ -15,17 +15,35 @@ from torch.optim import Optimizer
 from autoconf_launch.core import FIRST_FSDP_STAGE, RUNTIME_KNOBS, KnobValue, ResolvedConfig
 
 from . import context, expert, pipeline, recompute, tensor
-from .base import Applied, Extras, Passes
+from .base import (
+    REPLICATE,
+    SHARD,
+    Applied,
+    DeviceMeshes,
+    Extras,
+    Passes,
+    copy_weights,
+    make_meshes,
+    mesh_degree,
+)
 from .context import context_degree, context_split
 from .context_attention import scaled_dot_product_attention
 from .expert import expert_degree, expert_split
 from .fully_shard import LateReduction
-from .mesh import REPLICATE, SHARD, DeviceMeshes, copy_weights, make_meshes, mesh_degree
 from .pipeline import Pipeline, gather_weights
 from .recompute import recompute_of_blocks
 from .replicate import shard_optimizer
-from .tensor import SameBatch, is_sequence_parallel, tensor_degree
-from .tensor_plan import COLUMNS, ROWS, SUMMED, read_tensor_plan, tensor_split, tensor_words
+from .tensor import (
+    COLUMNS,
+    ROWS,
+    SUMMED,
+    SameBatch,
+    is_sequence_parallel,
+    read_tensor_plan,
+    tensor_degree,
+    tensor_split,
+    tensor_words,
+)
 
 _OF_KNOBS = tuple(
     import_module(f"autoconf_launch.{name}")

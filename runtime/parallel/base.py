@@ -1,25 +1,153 @@
-"""What a kind of parallelism makes of a model."""
+"""The mesh of all ranks, and what a kind of parallelism makes of a model on it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from autoconf_launch.core import RUNTIME_KNOBS, KnobValue, ResolvedConfig
+from autoconf_launch.core import RUNTIME_KNOBS, KnobValue, Layout, ResolvedConfig
 
 from ..model import Batch, LossFunction
 from ..rank import StepCutter
 from ..stages import Stage
 
+PIPELINE, REPLICATE, SHARD = "pipeline", "replicate", "shard"
+CONTEXT, TENSOR = "context", "tensor"
+EXPERT, EXPERT_REPLICATE, EXPERT_SHARD = "expert", "expert_replicate", "expert_shard"
+"""Data ranks that have each expert once together, and those with equal experts."""
 AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
 """From "is it the last of the step?" to a context for forward and backward."""
+Extras: TypeAlias = tuple[tuple[str, KnobValue], ...]
+Weights: TypeAlias = Mapping[str, nn.Parameter]
+"""This rank's, by the names that they have in the model as it was built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMeshes:
+    """Dimensions of ``world`` are in the order of the names above; those not needed are missing.
+
+    Context ranks average gradients as data ranks do, so that they count among replicate and shard.
+
+    Attributes:
+        world: all ranks.
+        context: ranks that share out the tokens of each sample.
+        experts: all ranks again, with data ranks taken apart; None where each has all experts.
+    """
+
+    world: DeviceMesh
+    context: DeviceMesh | None = None
+    experts: DeviceMesh | None = None
+
+    @property
+    def is_data_only(self) -> bool:
+        """True if each rank, or each group that shards, holds all of the model."""
+        return self.experts is None and not {PIPELINE, TENSOR} & set(_names(self.world))
+
+    @property
+    def data(self) -> DeviceMesh:
+        """Ranks that train on different samples or tokens: what FSDP shards and copies over."""
+        names = tuple(name for name in (REPLICATE, SHARD) if name in _names(self.world))
+        return self.world if self.is_data_only else self.world[names]
+
+    @property
+    def pipeline(self) -> DeviceMesh | None:
+        """Ranks that have a part of the blocks each."""
+        return self._along(PIPELINE)
+
+    @property
+    def tensor(self) -> DeviceMesh | None:
+        """Ranks that share out the products of one model copy."""
+        return self._along(TENSOR)
+
+    @property
+    def expert(self) -> DeviceMesh | None:
+        """Data ranks that have a part of the experts each."""
+        return self.experts[EXPERT] if self.experts else None
+
+    @property
+    def expert_data(self) -> DeviceMesh | None:
+        """Data ranks with the same experts: what FSDP shards and copies those over."""
+        return self.experts[EXPERT_REPLICATE, EXPERT_SHARD] if self.experts else None
+
+    def _along(self, name: str) -> DeviceMesh | None:
+        return self.world[name] if name in _names(self.world) else None
+
+
+def make_meshes(
+    device: torch.device, layout: Layout, extras: tuple[tuple[str, KnobValue], ...] = ()
+) -> DeviceMeshes:
+    """A mesh of all ranks of the process group; ``extras`` may say how many ranks shard."""
+    degrees = {PIPELINE: layout.pipeline_parallel, TENSOR: layout.tensor_parallel}
+    averaging, expert = layout.data_parallel * layout.context_parallel, layout.expert_parallel
+    data = {SHARD: averaging}
+    shards = dict(extras).get("shard_ranks")
+    if type(shards) is int:
+        data = {REPLICATE: averaging // shards, SHARD: shards}
+    if layout.zero_stage == 0 and max(*degrees.values(), expert) > 1:
+        data = {REPLICATE: averaging, SHARD: 1}  # FSDP with whole weights
+    return DeviceMeshes(
+        world=_mesh(device, degrees, data),
+        context=_context_mesh(device, layout),
+        experts=None if expert == 1 else _mesh(device, degrees, _expert_view(data, expert)),
+    )
+
+
+def _mesh(device: torch.device, degrees: dict[str, int], data: dict[str, int]) -> DeviceMesh:
+    sizes = {
+        name: size
+        for name, size in {PIPELINE: 1, **data, **degrees}.items()
+        if size > 1 or name in data
+    }
+    return init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+
+def _context_mesh(device: torch.device, layout: Layout) -> DeviceMesh | None:
+    if layout.context_parallel == 1:
+        return None
+    outer = layout.pipeline_parallel * layout.data_parallel
+    sizes = (outer, layout.context_parallel, layout.tensor_parallel)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("outer", CONTEXT, TENSOR))
+    return mesh[CONTEXT]
+
+
+def _expert_view(data: dict[str, int], expert: int) -> dict[str, int]:
+    """Weights of an expert are on as many ranks as other weights, its group included."""
+    equal = math.prod(data.values()) // expert
+    shards = math.gcd(equal, max(1, data[SHARD] // expert))
+    return {EXPERT_REPLICATE: equal // shards, EXPERT_SHARD: shards, EXPERT: expert}
+
+
+def copy_weights(module: nn.Module, mesh: DeviceMesh) -> None:
+    """All ranks of the process group get the weights and buffers of rank 0."""
+    if mesh.size() == 1:
+        return
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            dist.broadcast(tensor, src=0)
+
+
+def mesh_degree(module: nn.Module, *names: str) -> int:
+    """Ranks along these dimensions, as the live weights have them; 1 where none has."""
+    sizes = dict.fromkeys(names, 1)
+    for weight in module.parameters():
+        mesh = getattr(weight, "device_mesh", None)
+        if mesh is not None:
+            known = _names(mesh)
+            sizes |= {name: mesh.size(known.index(name)) for name in names if name in known}
+    return math.prod(sizes.values())
+
+
+def _names(mesh: DeviceMesh) -> tuple[str, ...]:
+    return mesh.mesh_dim_names or ()
 
 
 def nothing(last: bool) -> AbstractContextManager[None]:
@@ -27,16 +155,9 @@ def nothing(last: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-Extras: TypeAlias = tuple[tuple[str, KnobValue], ...]
-
-
 def knob_value(config: ResolvedConfig, name: str) -> Any:
     """The value of a knob in a configuration, else its default."""
     return dict(config.extras).get(name, RUNTIME_KNOBS[name].default)
-
-
-Weights: TypeAlias = Mapping[str, nn.Parameter]
-"""This rank's, by the names that they have in the model as it was built."""
 
 
 def accept(batch: Batch) -> None:
@@ -76,7 +197,7 @@ class Applied:
         rehearse: before the first step, given its batch and what evaluates one; may raise, too.
         wrap_loss: from the loss of a micro-batch to what a rank computes of it.
         complete_gradients: after the last backward pass, before gradients are used.
-        stages: those of a pipeline that this rank has, which ``module`` then holds.
+        stages: stages of a pipeline that this rank has, which ``module`` then holds.
         along: the pipeline's ranks.
         owners: all weights and buffers of a pipeline's model, by name.
         copies: weights that are another stage's too, with the name that they have there.
@@ -95,12 +216,12 @@ class Applied:
 
     @property
     def roots(self) -> tuple[nn.Module, ...]:
-        """What is called as a whole: the module, or each stage."""
+        """The callable parts: the module, or each stage."""
         return self.stages or (self.module,)
 
     @property
     def models(self) -> tuple[nn.Module, ...]:
-        """What has its weights under the names that they had in the model as it was built."""
+        """The modules whose weights have the names of the model as it was built."""
         if self.stages:
             return tuple(stage.model for stage in self.stages)
         module = self.module
@@ -123,7 +244,7 @@ class Applied:
 class Passes(Protocol):
     """Makes a step's micro-batches: a loop over them, or the schedule of a pipeline.
 
-    Losses are such that their mean over all ranks is that of the global batch.
+    The mean of the losses over all ranks is the loss of the global batch.
     """
 
     def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
@@ -136,4 +257,4 @@ class Passes(Protocol):
         """
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The loss of a rank's share, by forward passes alone."""
+        """The loss of a rank's share, by forward passes."""

@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 from autoconf_launch.core import ConfigError, KnobValue, ResolvedConfig
 
 from ..model import repeated_blocks
-from .base import Applied, knob_value
-from .mesh import DeviceMeshes
+from .base import Applied, DeviceMeshes, knob_value
 
 _NAME, _OFF = "compile_mode", "off"
 

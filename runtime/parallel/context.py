@@ -32,7 +32,7 @@ from ..model import (
     tensors,
     to_device,
 )
-from .base import Applied
+from .base import Applied, DeviceMeshes
 from .context_attention import (
     SequenceChunks,
     SharedAttention,
@@ -41,17 +41,16 @@ from .context_attention import (
     is_shareable,
     join_transformers,
 )
-from .mesh import DeviceMeshes
 
 _IGNORED = -100
 """As a label: this token does not count."""
 _COMPARED_TOKENS = 8
-"""Tokens of each chunk where the loss is compared with that of whole sequences."""
+"""Tokens of each chunk if the loss is compared with the loss of whole sequences."""
 _POSITIONS = "position_ids"
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
-    """Let each loss work on this rank's tokens and attention on those of all context ranks."""
+    """Let each loss work on this rank's tokens, and attention on all context ranks' tokens."""
     if meshes.context is None:
         return applied
     model = applied.module
@@ -89,7 +88,7 @@ def context_degree(module: nn.Module) -> int:
 def context_split(
     model: nn.Module, recipe: TrainingParts, batch: Batch, device: torch.device
 ) -> DegreeLimits:
-    """What the context degree must divide, or why these samples cannot be shared out.
+    """Limits of the context degree, or the reason why these samples cannot be shared out.
 
     Tried in one process: the loss of sequences whose halves change places, but not positions.
     """
@@ -133,7 +132,7 @@ class _Positions(SharedByCopies):
 
 
 class _Whole(NamedTuple):
-    """A batch that is not to be shared out; ``samples`` let it have other shapes than one that is.
+    """A batch that is not shared out; ``samples`` let it have other shapes than a shared one.
 
     A pipeline keeps buffers for each shape.
     """
@@ -211,7 +210,7 @@ class _Sharing:
             raise SharingError(ranks, why)
 
     def compare(self, batch: Batch, evaluate: Callable[[Batch], Tensor]) -> None:
-        """Whether ranks that share out short sequences have the loss that each has of the whole.
+        """Check that ranks which share out short sequences have the loss of the whole sequences.
 
         Args:
             batch: of which the first tokens count.
@@ -286,7 +285,6 @@ def _no_attention(model: nn.Module) -> str:
 
 
 def _length(batch: Batch) -> int:
-    """Tokens of a sample: the second dimension of the first tensor that has one."""
     for tensor in tensors(batch):
         if tensor.dim() > 1:
             return tensor.shape[1]
@@ -299,7 +297,6 @@ def _has_ignored(tensor: Tensor, tokens: int) -> bool:
 
 
 def _takers(model: nn.Module) -> Iterator[nn.Module]:
-    """The outermost modules that take positions."""
     if _takes(model, _POSITIONS):
         yield model
         return

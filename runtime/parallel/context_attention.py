@@ -38,7 +38,7 @@ _was_called = False
 
 
 class SharingError(ConfigError):
-    """What context ranks cannot share out; ``why`` goes on after "but"."""
+    """A batch or model that context ranks cannot share out; ``why`` goes on after "but"."""
 
     def __init__(self, ranks: int, why: str) -> None:
         super().__init__(f"parallelism.context is {ranks}, but {why}")
@@ -47,12 +47,12 @@ class SharingError(ConfigError):
 
 @dataclass(slots=True, kw_only=True)
 class SequenceChunks:
-    """This rank's chunks among those of all.
+    """This rank's chunks among the chunks of all.
 
     Attributes:
         every: numbers of all ranks' chunks, two of each rank.
         rank: this one.
-        group: the ranks; None where one rank has all chunks.
+        group: the ranks; None if one rank has all chunks.
         is_used: they attended together; no count, for which a compiled model would compile again.
     """
 
@@ -70,7 +70,7 @@ class SequenceChunks:
 
     @property
     def ranks(self) -> int:
-        """How many share a sequence."""
+        """Number of ranks that share a sequence."""
         return len(self.every) // 2
 
     @property
@@ -84,13 +84,13 @@ class SequenceChunks:
         return torch.cat([chunks[number] for number in self.numbers], dimension)
 
     def in_order(self, parts: Tensor, dimension: int) -> Tensor:
-        """Whole sequences from the parts of all ranks, which stand along a first dimension."""
+        """Whole sequences from the parts of all ranks along a first dimension."""
         chunks = [chunk for part in parts for chunk in part.chunk(2, dimension)]
         places = sorted(range(len(chunks)), key=self.every.__getitem__)
         return torch.cat([chunks[place] for place in places], dimension)
 
     def positions(self, tokens: int, device: torch.device) -> Tensor:
-        """Where each of a rank's ``tokens`` stands in its sequence: (1, tokens)."""
+        """Position of each of a rank's ``tokens`` in its sequence: (1, tokens)."""
         return self.part(torch.arange(tokens * self.ranks, device=device)[None])
 
 
@@ -135,7 +135,7 @@ def is_shareable(model: nn.Module) -> bool:
 
 
 def active_chunks() -> SequenceChunks | None:
-    """Which tokens this rank has of the sequences that attention works on now."""
+    """The tokens of this rank in the sequences that attention works on now."""
     return _active
 
 
@@ -173,7 +173,7 @@ def scaled_dot_product_attention(
 
 
 def join_transformers() -> None:
-    """Register our attention function where the script has loaded transformers."""
+    """Register our attention function if the script has loaded transformers."""
     library: Any = sys.modules.get("transformers.modeling_utils")
     if library is not None:
         library.AttentionInterface.register(_NAME, _for_transformers)
@@ -257,7 +257,7 @@ def _causal(
 
 
 def _mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor:
-    """What the last ``queries`` of so many tokens attend to; the flash kernel's own, if it can."""
+    """Mask of the last ``queries`` of ``keys`` tokens; the flash kernel's own, if it can."""
     if device.type == "cuda" and not (window and window < keys):
         with _disable_current_modes():  # one of recomputation would make a plain tensor of it
             return causal_lower_right(queries, keys)

@@ -1,6 +1,6 @@
 """Expert parallelism: ranks have some of the experts each, and tokens travel to theirs and back.
 
-The ranks of an expert group are data ranks: each brings tokens of its own samples.
+The ranks of an expert group are data ranks: each brings the tokens of its own samples.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from torch.distributed.tensor import DTensor, Shard
 from autoconf_launch.core import ConfigError, DegreeLimits, ResolvedConfig
 
 from ..model import find_experts
-from .base import Applied
-from .mesh import EXPERT, DeviceMeshes, mesh_degree
-from .tensor_plan import name_pattern
+from .base import EXPERT, Applied, DeviceMeshes, mesh_degree
+from .tensor import name_pattern
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
@@ -44,7 +43,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
 
 
 def expert_split(model: nn.Module) -> DegreeLimits:
-    """What the expert degree must divide in a live model, or why there is nothing to share out."""
+    """Limits of the expert degree in a live model, or the reason why nothing can be shared out."""
     counts = dict.fromkeys(
         (f"experts of {name_pattern(name)}", int(getattr(experts, "num_experts")))  # noqa: B009
         for name, experts in find_experts(model).items()
@@ -68,7 +67,7 @@ def shard_experts(root: nn.Module, meshes: DeviceMeshes, shard: Any) -> set[nn.P
 
     Args:
         root: the model.
-        meshes: where it lies.
+        meshes: meshes that it is on.
         shard: ``fully_shard`` with all but the mesh.
     """
     mesh = meshes.expert_data
@@ -101,8 +100,8 @@ def _share_out(experts: Any, mesh: DeviceMesh) -> None:
 class _Dispatch:
     """The forward method of experts, of which this rank has a part, for the tokens of all ranks.
 
-    A gradient of the part then holds what all tokens of the group add, where others hold those of
-    a rank's own: it is divided by the ranks.
+    A gradient of the part then holds the sum over all tokens of the group, not only over
+    the rank's own: it is divided by the ranks.
     """
 
     def __init__(self, experts: Any, mesh: DeviceMesh) -> None:
@@ -126,7 +125,6 @@ class _Dispatch:
         return slots.sum(-2).to(hidden.dtype)
 
     def _counts(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens for each expert: of this rank by owner, and of each rank for this one's."""
         here = chosen.bincount(minlength=self._ranks * self._experts.num_experts)
         here = here.view(self._ranks, -1)
         there = torch.empty_like(here)
@@ -134,7 +132,7 @@ class _Dispatch:
         return here, there
 
     def _run(self, rows: Tensor, numbers: Tensor, weights: Tensor) -> Tensor:
-        """Own experts; without tokens on one of zeros, so that all ranks have a gradient."""
+        """Run its experts; without tokens on a row of zeros, so that all ranks have a gradient."""
         count = len(rows)
         if not count:
             rows = torch.cat((rows, rows.new_zeros(1, rows.shape[-1])))

@@ -1,6 +1,6 @@
 """FSDP2: gradients (ZeRO 2) or weights too (ZeRO 3) live in shards.
 
-Where weights are split in another way, too, also what DDP does elsewhere: ZeRO 0 and 1.
+If weights are split in another way, too, also what DDP does elsewhere: ZeRO 0 and 1.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from autoconf_launch.core import (
 )
 
 from ..model import DTYPES, find_block_lists, repeated_blocks
-from .base import Applied, AroundMicroBatch, knob_value
+from .base import Applied, AroundMicroBatch, DeviceMeshes, copy_weights, knob_value
 from .expert import shard_experts
-from .mesh import DeviceMeshes, copy_weights
 
 Unit: TypeAlias = list[nn.Module]
 """Modules whose weights are gathered at once."""
@@ -137,7 +136,7 @@ def _shard_ranks(root: nn.Module) -> bool | int:
 
 
 def _reshards(module: FSDPModule) -> bool | int:
-    """Whether a unit's weights go back to shards, or over how many ranks if not over all."""
+    """True if a unit's weights go back to shards, or over how many ranks if not over all."""
     group: Any = _state(module)._fsdp_param_group
     if group is None:
         return True
@@ -170,7 +169,7 @@ class WeightsKept:
 
 
 class LateReduction(WeightsKept):
-    """Gradients stay whole, too, and are reduced with the last micro-batch alone."""
+    """Gradients stay whole, too, and are reduced only with the last micro-batch."""
 
     @contextmanager
     def __call__(self, last: bool) -> Iterator[None]:

@@ -27,15 +27,14 @@ from autoconf_launch.core import (
 from ..model import Batch, TrainingParts, compute_in, split, tensors, to_device
 from ..rank import PASSES, Ranks, StepCutter
 from ..stages import Stage, blocks_to_cut, find_places, make_stages
-from .base import Applied, Extras, Owned, Weights
-from .mesh import PIPELINE, DeviceMeshes
+from .base import PIPELINE, Applied, DeviceMeshes, Extras, Owned, Weights
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """Leave this rank its stages; an embedding and a head that are one weight stay equal.
 
     Raises:
-        ConfigError: the model cannot be cut, or not into so many stages.
+        ConfigError: the model cannot be cut into these stages.
     """
     mesh = meshes.pipeline
     if mesh is None:
@@ -112,7 +111,7 @@ def _group_of_ends(world: DeviceMesh) -> ProcessGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPipeline:
-    """How stages ran; ``split`` has the blocks of each of them."""
+    """The pipeline that ran; ``split`` has the blocks of each stage."""
 
     ranks: int
     stages_each: int
@@ -171,7 +170,7 @@ class Pipeline:
         return self._mean_loss()
 
     def look(self) -> SeenPipeline:
-        """What ran, from the live stages and schedule; to be asked on all ranks."""
+        """The pipeline that ran, by its live stages and schedule; call it on all ranks."""
         _, schedule = self._made[True]
         counts = torch.zeros(self._stages[0].count, dtype=torch.int64, device=self._device)
         for stage in self._stages:
@@ -230,7 +229,6 @@ class Pipeline:
         return loss.reshape(()) * self._weight
 
     def _mean_loss(self) -> Tensor:
-        """Counted as often as there are stages' ranks, of which one has it."""
         last = self._stages[-1]
         if not last.is_last:
             return torch.zeros((), device=self._device)

@@ -18,8 +18,7 @@ from torch.utils.checkpoint import (
 from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
 from ..model import repeated_blocks
-from .base import Applied, Extras
-from .mesh import DeviceMeshes
+from .base import Applied, DeviceMeshes, Extras
 
 _KEPT = (
     "mm",
@@ -39,7 +38,7 @@ _KEPT = (
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
-    """Make repeated blocks, or the first so many, compute activations again in the backward pass.
+    """Make repeated blocks, or the first N, compute activations again in the backward pass.
 
     The forward method is replaced, so names of modules and weights stay as they are, and
     hooks (FSDP's among them) run once.

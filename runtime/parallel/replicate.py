@@ -14,8 +14,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import KnobValue, ResolvedConfig
 
-from .base import Applied, knob_value
-from .mesh import DeviceMeshes
+from .base import Applied, DeviceMeshes, knob_value
 
 _MIB = 1 << 20
 
@@ -68,7 +67,7 @@ def shard_optimizer(
     """The optimizer with its state in shards under ZeRO 1 of whole replicas; otherwise as it is.
 
     ``optimizer`` must not have made a step: its kind, groups and settings carry over. Split
-    weights get groups of their own, as torch updates weights of several meshes one by one.
+    weights get their own groups, as torch updates weights of several meshes one by one.
     """
     if not meshes.is_data_only:
         optimizer.param_groups[:] = [

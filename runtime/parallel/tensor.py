@@ -5,8 +5,11 @@ Norms and what else the plan does not split stay whole, or work on a rank's part
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -21,16 +24,142 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from autoconf_launch.core import ConfigError, ResolvedConfig
+from autoconf_launch.core import ConfigError, DegreeLimits, ResolvedConfig, nearest_known
 
 from ..model import Batch, BlockList, find_block_lists, tensors
-from .base import Applied, Weights
-from .mesh import DeviceMeshes, mesh_degree
-from .tensor_plan import GATHERED_COLUMNS, ROWS, SUMMED, TensorPlan, read_tensor_plan
+from .base import Applied, DeviceMeshes, Weights, mesh_degree
 
+COLUMNS, ROWS = "colwise", "rowwise"
+"""A rank has some of the outputs, or some of the inputs of a matrix."""
+GATHERED_COLUMNS = "colwise_gather_output"
+"""Columns whose outputs are gathered on all ranks: a head."""
+SUMMED = "replicated_with_grad_allreduce"
+"""Each rank has all weights and, as it applies them only to its heads, part of their gradient."""
+WORDS = (COLUMNS, ROWS, GATHERED_COLUMNS, SUMMED)
+_HEADS = (("num_attention_heads", "attention heads"), ("num_key_value_heads", "key-value heads"))
 _SEQUENCE = 1
 """Dimension of the tokens in what goes from block to block."""
 _TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorPlan:
+    """Full names of modules with their words."""
+
+    words: tuple[tuple[str, str], ...]
+    limits: DegreeLimits
+
+
+def read_tensor_plan(model: nn.Module) -> TensorPlan:
+    """The plan of the model or of the first module inside it that has one; may be empty.
+
+    Raises:
+        ConfigError: the model's own has a wrong name or word.
+    """
+    for name, module in model.named_modules():
+        if getattr(module, "tensor_plan", None):
+            return _plan(model, dict(_own_words(name, module)), module)
+        foreign = getattr(getattr(module, "config", None), "base_model_tp_plan", None)
+        if isinstance(foreign, Mapping) and foreign:
+            base = str(getattr(module, "base_model_prefix", ""))
+            if not isinstance(getattr(module, base, None), nn.Module):
+                base = ""
+            found = _foreign_words(model, _join(name, base), foreign)
+            if any(word != SUMMED for word in found.values()):
+                return _plan(model, found, module)
+    missing = (
+        f"{type(model).__name__} has no tensor plan (config.base_model_tp_plan of transformers, "
+        "or an attribute tensor_plan of its own); set it to 1."
+    )
+    return TensorPlan(words=(), limits=DegreeLimits(missing=missing))
+
+
+def tensor_split(model: nn.Module) -> DegreeLimits:
+    """Limits of the tensor degree in a live model, or the reason why nothing can be split."""
+    try:
+        return read_tensor_plan(model).limits
+    except ConfigError as error:
+        return DegreeLimits(missing=str(error))
+
+
+def tensor_words(model: nn.Module) -> dict[str, str]:
+    """Names of modules with their words in the plan; empty if there is no valid one."""
+    try:
+        return dict(read_tensor_plan(model).words)
+    except ConfigError:
+        return {}
+
+
+def _plan(model: nn.Module, words: dict[str, str], owner: nn.Module) -> TensorPlan:
+    config = getattr(owner, "config", None)
+    heads = {what: getattr(config, key, None) for key, what in _HEADS}
+    counts = {what: count for what, count in heads.items() if isinstance(count, int)}
+    for name, word in words.items():
+        if word != SUMMED:
+            what, count = _split_size(model.get_submodule(name), word)
+            counts[f"{what} of {name_pattern(name)}"] = count
+    return TensorPlan(
+        words=tuple(words.items()), limits=DegreeLimits(counts=tuple(counts.items()))
+    )
+
+
+def _split_size(module: nn.Module, word: str) -> tuple[str, int]:
+    rows, columns = (int(size) for size in getattr(module, "weight").shape)  # noqa: B009
+    if isinstance(module, nn.Embedding):
+        return "rows", rows
+    return ("inputs", columns) if word == ROWS else ("outputs", rows)
+
+
+def _own_words(prefix: str, owner: nn.Module) -> Iterator[tuple[str, str]]:
+    plan: Any = owner.tensor_plan
+    where = f"{type(owner).__name__}.tensor_plan"
+    known = {name_pattern(name) for name, _ in owner.named_modules() if name}
+    for pattern, word in dict(plan).items():
+        if word not in WORDS:
+            raise ConfigError(
+                f"{where} says {word!r} of {pattern!r}; {nearest_known(str(word), WORDS)}"
+            )
+        found = [(n, m) for n, m in owner.named_modules() if fnmatchcase(n, pattern)]
+        if not found:
+            raise ConfigError(
+                f"{where} names {pattern!r}, which no module has; {nearest_known(pattern, known)}"
+            )
+        for name, module in found:
+            if word != SUMMED and not isinstance(module, (nn.Linear, nn.Embedding)):
+                raise ConfigError(
+                    f"{where} says {word!r} of {name}, but a {type(module).__name__} cannot be "
+                    "split; name Linear and Embedding modules."
+                )
+            yield _join(prefix, name), word
+
+
+def _foreign_words(model: nn.Module, base: str, plan: Mapping[str, str]) -> dict[str, str]:
+    """Words for Linear modules; a module with another word in one part stays whole."""
+    found: dict[str, str] = {}
+    whole: set[str] = set()
+    for name, module in model.named_modules():
+        words = (w for p, w in plan.items() if fnmatchcase(name, _join(base, p)))
+        word = next(words, None)
+        if word is None:
+            continue
+        if word == SUMMED or (isinstance(module, nn.Linear) and word in (COLUMNS, ROWS)):
+            found[name] = word
+        else:
+            whole.add(_parent(name))
+    return {name: word for name, word in found.items() if _parent(name) not in whole}
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def name_pattern(name: str) -> str:
+    """A module's name with ``*`` for each number in it."""
+    return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
+
+
+def _join(*names: str) -> str:
+    return ".".join(filter(None, names))
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
@@ -125,8 +254,6 @@ def _lists_of(model: nn.Module, plan: TensorPlan) -> tuple[BlockList, ...]:
 
 
 class _Scatter:
-    """A forward pre-hook that leaves a rank its part of the tokens."""
-
     before: Placement = Replicate()
     after: Placement = Shard(_SEQUENCE)
 
@@ -150,8 +277,6 @@ class _Scatter:
 
 
 class _Gather(_Scatter):
-    """A forward pre-hook that gives a rank all the tokens."""
-
     before = Shard(_SEQUENCE)
     after = Replicate()
 
@@ -202,7 +327,7 @@ def _whole_weights(model: nn.Module, modules: Iterable[str]) -> Iterable[str]:
 
 
 class _WholeGradients:
-    """Makes those of whole weights equal on the ranks that train one copy of the model."""
+    """Makes gradients of whole weights equal on the ranks that train one copy of the model."""
 
     def __init__(self, mesh: DeviceMesh, summed: tuple[str, ...]) -> None:
         self._mesh = mesh
@@ -263,10 +388,6 @@ def _is_split(weight: Tensor) -> bool:
 
 def _local(gradient: Tensor) -> Tensor:
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
-
-
-def _join(*names: str) -> str:
-    return ".".join(filter(None, names))
 
 
 class SameBatch:

@@ -1,7 +1,12 @@
-"""Which process speaks for a rank: the first that completes an optimizer step, exclusively.
+"""Agreement between processes by files only: the script's process group is its own.
 
-A claim whose holder has ended, or runs below the claimant (a helper that trains something first),
-is passed on. Claims are numbered files, each made exclusively.
+The first process of a rank that completes an optimizer step speaks for it, exclusively. Claims are
+numbered files; a claim is passed on if its holder has ended or runs below the claimant.
+
+At the end rank 0 announces a coming step, and each rank ends after exactly that one, when the
+others of its host have come as far, so that no last message is cut off. Rank 0 decides, since only
+it evaluates and saves in many scripts. A rank whose data must not be ended says so two steps
+before, which all of them have passed when the last one ends.
 """
 
 from __future__ import annotations
@@ -14,11 +19,23 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from autoconf_launch.core import RankTask, sign_path
+from autoconf_launch.core import Mode, RankTask, Sign, real_time, sign_path
+
+from ..rank import announced_end, write_sign
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _PARENT = "AUTOCONF_LAUNCH_PROBE_PARENT"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_PEERS_WAIT_S = 10.0
+_PEERS_PAUSE_S = 120.0
+"""Its value if they may be in an evaluation; the launcher waits no longer either."""
+_POLL_S = 0.005
+_UNANNOUNCED_STEPS = 3
+"""Steps beyond the last possible end after which a rank without news ends by itself."""
+SECOND = 2
+_BEFORE = 2
+_WAIT_S = 30.0
+_GOING_ON_POLL_S = 0.005
 
 
 class Claim:
@@ -30,7 +47,7 @@ class Claim:
         self._number = -1
 
     def take(self) -> bool:
-        """Become the one that reports; False: another lives and does."""
+        """Become the reporting process; False: another process reports."""
         while True:
             last = self._last()
             if last is not None and not _gives_way(self._path(last)):
@@ -42,7 +59,7 @@ class Claim:
                 return True
 
     def take_first(self) -> bool:
-        """Become the one that reports, only where no process has ever claimed the rank."""
+        """Become the reporting process, only if no process has ever claimed the rank."""
         if self._last() is not None or not self._make(0):
             return False
         self._number = 0
@@ -54,12 +71,12 @@ class Claim:
 
     @property
     def is_crowded(self) -> bool:
-        """True if another process has made steps for this rank, before or beside this one."""
+        """True if another process has made steps for this rank, before or during this one."""
         return self._number > 0 or self.is_shared
 
     @property
     def is_shared(self) -> bool:
-        """True if another process makes steps for this rank beside this one."""
+        """True if another process makes steps for this rank, too."""
         return self._refused_path.exists()
 
     @property
@@ -95,7 +112,7 @@ def mark_children() -> None:
 
 
 class Helper:
-    """Whether this process only helps another one of the same rank that imports torch, too.
+    """True if this process only helps another one of the same rank that imports torch, too.
 
     To be asked before :func:`mark_children`. Ranks that an agent starts have a number that their
     agent has not, and those that multiprocessing spawns are not daemons; loaders' workers are.
@@ -112,12 +129,12 @@ class Helper:
 
 
 def environment_rank() -> int:
-    """Rank by the launcher's variables; 0 where there are none."""
+    """Rank by the launcher's variables; 0 if there are none."""
     return _first_number(_RANKS, 0)
 
 
 def environment_size() -> int:
-    """Ranks by the launcher's variables; 1 where there are none."""
+    """Ranks by the launcher's variables; 1 if there are none."""
     return _first_number(_SIZES, 1)
 
 
@@ -133,7 +150,7 @@ def _gives_way(claim: Path) -> bool:
 
 
 def _start_time(pid: int) -> str:
-    """When a living process started; empty for one that has ended."""
+    """Start time of a living process; empty if it has ended."""
     fields = _stat(pid)
     if fields:
         return "" if fields[0] == "Z" else fields[19]
@@ -155,7 +172,7 @@ def _ancestors(pid: int) -> set[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of ``/proc/<pid>/stat`` from the state on; empty where there is no such process."""
+    """Fields of ``/proc/<pid>/stat`` from the state on; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -175,3 +192,145 @@ def place() -> RankPlace:
     if dist.is_available() and dist.is_initialized():
         return RankPlace(rank=dist.get_rank(), world_size=dist.get_world_size())
     return RankPlace(rank=environment_rank(), world_size=environment_size())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSchedule:
+    """The number of the inspected step, and the least number of steps.
+
+    ``lead`` steps before the end it is announced: as far as one rank can be ahead of another.
+    """
+
+    heavy: int | None
+    least: int
+    lead: int
+
+    @staticmethod
+    def of(task: RankTask, lead: int) -> StepSchedule:
+        """Inspect the second step, if it will not be timed."""
+        if task.mode is Mode.PROFILE:
+            return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
+        if task.start_step > SECOND:
+            return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
+        return StepSchedule(heavy=None, least=1, lead=lead)
+
+
+class Agreement:
+    """A rank's view of the common end."""
+
+    def __init__(
+        self, task: RankTask, *, rank: int, world_size: int, schedule: StepSchedule
+    ) -> None:
+        self._task = task
+        self._rank = rank
+        self._world_size = world_size
+        self._schedule = schedule
+        self._stop: int | None = None
+
+    @property
+    def stop(self) -> int | None:
+        """The step that was announced."""
+        return self._stop
+
+    def is_last(self, step: int) -> bool:
+        """True if all ranks end after this step; to be asked after each one."""
+        if self._stop is None:
+            self._stop = self._announce(step) if self._rank == 0 else self._read_announced_end()
+        if self._stop is not None:
+            return step >= self._stop
+        most = max(self._task.most_steps or 0, self._task.end_step, self._schedule.least)
+        return step >= most + _UNANNOUNCED_STEPS
+
+    def on_end(self) -> None:
+        """This rank has said its last word."""
+        if self._world_size > 1:
+            write_sign(self._task, f"ended_rank{self._rank}", "")
+
+    def wait_for_peers(self, *, paused: bool = False) -> None:
+        """Return when the ranks of this host have all ended, or after 10 s.
+
+        ``paused``: they may be in an evaluation, and are waited for as long as the launcher does.
+        """
+        if self._world_size == 1:
+            return
+        give_up_s = real_time.monotonic() + (_PEERS_PAUSE_S if paused else _PEERS_WAIT_S)
+        while self._is_missing_rank() and real_time.monotonic() < give_up_s:
+            real_time.sleep(_POLL_S)
+
+    def restart(self) -> None:
+        """Forget what was announced: steps count anew."""
+        self._stop = None
+        if self._rank == 0 and self._world_size > 1:
+            sign_path(self._task, Sign.STOP.value).unlink(missing_ok=True)
+
+    def _announce(self, step: int) -> int | None:
+        """Once the end is near enough, or where it cannot move."""
+        lead = self._schedule.lead if self._world_size > 1 else 0
+        wanted = max(self._wanted_end(), self._schedule.least)
+        if self._task.most_steps is not None and step + lead < wanted:
+            return None
+        stop = max(wanted, step + lead)
+        if self._world_size > 1:
+            write_sign(self._task, Sign.STOP.value, str(stop))
+        return stop
+
+    def _wanted_end(self) -> int:
+        if self._task.mode is Mode.PROFILE:
+            return self._schedule.least
+        if self._task.most_steps is None:
+            return self._task.end_step
+        return min(announced_end(self._task), self._task.most_steps)
+
+    def _read_announced_end(self) -> int | None:
+        with suppress(OSError, ValueError):
+            return int(sign_path(self._task, Sign.STOP.value).read_text())
+        return None
+
+    def _is_missing_rank(self) -> bool:
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        expected = int(local) if local.isdecimal() else self._world_size
+        folder = sign_path(self._task, "").parent
+        ended = list(folder.glob(f"ended_rank*.{self._task.attempt}"))
+        return len(ended) < min(expected, self._world_size)
+
+
+class AfterEpoch:
+    """A rank's part in the agreement to go on after the last step."""
+
+    def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
+        self._task = task
+        self._rank = rank
+        self._world_size = world_size
+
+    def step(self, number: int, *, can_end: bool) -> None:
+        """A step has ended; ``can_end`` says of this rank's data whether it can be ended."""
+        announces = self._world_size > 1 and number == self._task.end_step - _BEFORE
+        if announces and not can_end:
+            write_sign(self._task, f"endless_rank{self._rank}", "")
+
+    def agree(self, wanted: bool) -> bool:
+        """True if all go on, after the last step; rank 0 says what is wanted.
+
+        A rank that hears nothing for 30 s takes its own word.
+        """
+        if not self._task.ends_epoch or self._task.end_step <= _BEFORE:
+            return False
+        if self._world_size == 1:
+            return wanted
+        if self._rank == 0:
+            wanted = wanted and not self._endless()
+            write_sign(self._task, "goes_on", str(int(wanted)))
+            return wanted
+        return self._hear(wanted)
+
+    def _hear(self, wanted: bool) -> bool:
+        give_up_s = real_time.monotonic() + _WAIT_S
+        while real_time.monotonic() < give_up_s:
+            with suppress(OSError):
+                return sign_path(self._task, "goes_on").read_text() == "1"
+            real_time.sleep(_GOING_ON_POLL_S)
+        return wanted
+
+    def _endless(self) -> list[Path]:
+        folder = sign_path(self._task, "").parent
+        return list(folder.glob(f"endless_rank*.{self._task.attempt}"))

@@ -36,7 +36,7 @@ exit_now = os._exit
 
 
 class EndListener(Protocol):
-    """Is told of the end, perhaps more than once."""
+    """Receives the end, perhaps more than once."""
 
     def thread_died(self, error: BaseException) -> None:
         """An uncaught error ends the thread that calls; the process continues."""
@@ -48,7 +48,7 @@ class EndListener(Protocol):
         """The script exits with this status, while it handles an error perhaps."""
 
     def on_end(self, error: BaseException | None) -> None:
-        """The script is over; with the error that ends it, where there is one."""
+        """The script is over; with the error that ends it, if any."""
 
 
 class Endings:
@@ -127,9 +127,9 @@ def _end_soon() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWord:
-    """Why the script is over, and what is to be said of it.
+    """The reason why the script is over, and its message.
 
-    ``of_weights``: the bytes asked for were to make or move a module.
+    ``of_weights``: the requested bytes would have held a module.
     """
 
     failure: Failure | None = None

@@ -45,8 +45,7 @@ from ..observe import (
 )
 from ..rank import Turns, classify, is_device_lost, last_words, leave, shown_json, write_whole
 from ..soak import Beside
-from .agreement import AfterEpoch, Agreement, StepSchedule
-from .claim import Claim, RankPlace, place
+from .claim import AfterEpoch, Agreement, Claim, RankPlace, StepSchedule, place
 from .ending import LastWord
 
 _MODEL_FLOPS = 3.0
@@ -79,7 +78,7 @@ class Live:
 class InTurn:
     """A probed rank in its turn group from the end of the first step on, where it is in one.
 
-    To be told of steps by the process that speaks for the rank, and by nobody else.
+    Only the process that speaks for the rank calls it.
     """
 
     def __init__(self, task: RankTask, rank: int, timeline: Timeline) -> None:
@@ -190,7 +189,7 @@ class RankReporter:
             self._look_closely(root, live)
 
     def restart(self) -> None:
-        """The steps so far were not those of the training."""
+        """The steps so far did not belong to the training."""
         if self.watch:
             self.watch.stop()
             self.watch = None

@@ -34,7 +34,7 @@ from ..model import (
 from ..parallel import COLUMNS, ROWS, SUMMED, expert_split, tensor_split, tensor_words
 
 Seconds: TypeAlias = dict[str, tuple[float, float]]
-"""From a piece's name to its seconds, and to those of its split part."""
+"""From a piece's name to its seconds, and to the seconds of its split part."""
 _PASSES = 3
 Forward: TypeAlias = Callable[[int], Tensor]
 """From a number of samples to their mean loss."""
@@ -293,7 +293,7 @@ def piece_times(
 
 
 class _Laps:
-    """A clock that is read where the pass goes from one part into the next."""
+    """A clock that is read if the pass goes from one part into the next."""
 
     def __init__(self, model: nn.Module, clock: Callable[[], float]) -> None:
         lists = find_block_lists(model)
@@ -319,7 +319,7 @@ class _Laps:
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
-        """While it holds, the model tells where it is."""
+        """While it holds, the model reports the piece that runs."""
         with ExitStack() as stack:
             for piece in self._pieces:
                 stack.callback(piece.register_forward_pre_hook(self._enter).remove)

@@ -54,7 +54,7 @@ from .describe import describe
 _TRACE_TIMEOUT_S = 60.0
 _REPEATS = 5
 _ENOUGH_S = 1.0
-"""No further repeat of a measurement starts after so much time."""
+"""No other repeat of a measurement starts after this time."""
 _LONG_S = 5.0
 """Seconds of a step that is measured only once, as its warm-up is short in comparison."""
 _STACK_BYTES = 64 << 20
@@ -63,7 +63,7 @@ _META = torch.device("meta")
 
 
 class Profiler:
-    """Stands in for a trainer; its first step describes the model and ends the process."""
+    """Replaces a trainer; its first step describes the model and ends the process."""
 
     def __init__(self, recipe: TrainingParts, ranks: Ranks, report: Report) -> None:
         self._recipe = recipe
@@ -178,7 +178,7 @@ class Profiler:
         return stage_split(self.module, loss, precision)
 
     def _seconds(self, run: Callable[[], object]) -> list[float]:
-        """Times of a few runs after a warm-up, or of a long one alone."""
+        """Times of a few runs after a warm-up, or of one long run."""
         start = self._now()
         run()
         first_s = self._now() - start
@@ -220,7 +220,7 @@ def _trace(recipe: TrainingParts, batch: Batch) -> ModelSpec:
 
 
 def _in_thread(work: Callable[[], ModelSpec], *, timeout_s: float) -> ModelSpec:
-    """Run ``work`` in a thread, where no default device and no autocast of the script is active.
+    """Run ``work`` in a thread, if no default device and no autocast of the script is active.
 
     Raises:
         TimeoutError: the time is up; the thread goes on until the process ends.

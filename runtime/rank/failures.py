@@ -31,7 +31,7 @@ _REFUSED = re.compile(
 )
 """Messages of allocators that torch wraps as a plain RuntimeError, without another sign.
 
-Those of a GPU begin a line, so that a sentence that only mentions them does not count.
+Messages of a GPU begin a line, so that a sentence that only mentions them does not count.
 """
 _NOT_STARTED = re.compile(
     rf"{_LIBRARY}(?:\w+_STATUS_NOT_INITIALIZED|CUSOLVER_STATUS_INTERNAL_ERROR.*Create"
@@ -58,7 +58,7 @@ class NonFiniteLossError(AutoconfError):
 
 
 def classify(error: BaseException, *, is_limited: bool = False) -> Failure:
-    """The failure that an exception, or one that caused it, means.
+    """The failure that an exception, or its cause, means.
 
     ``is_limited``: host memory has an emulated limit, under which a thread may lack its stack.
     """
@@ -105,7 +105,7 @@ def _may_lack_memory() -> bool:
 
 
 def is_device_lost() -> bool:
-    """True if this process's GPU context is broken, so that every further call to it raises.
+    """True if this process's GPU context is broken, so that every other call to it raises.
 
     So it is after a device-side assert, an illegal memory access or a memory error.
     """
@@ -119,7 +119,7 @@ def is_device_lost() -> bool:
 
 
 def asked_bytes(error: BaseException) -> int:
-    """Bytes of the allocation that an out-of-memory error names; 0 where it names none."""
+    """Bytes of the allocation that an out-of-memory error names; 0 if it names none."""
     for cause in _causes(error):
         if is_allocation_failure(cause) and (asked := _bytes_in(_ASKED, str(cause))):
             return asked
@@ -161,7 +161,7 @@ _HINT = re.compile(
     "(Search for `|CUDA kernel errors might be|For debugging consider passing|Compile with `TORCH_"
     r"|Device-side assertion tracking|Exception raised from |frame #|[\s^~]*$)"
 )
-"""Lines that torch adds to each error of a GPU, and those of Python that only mark a column."""
+"""Lines that torch adds to each error of a GPU, and lines of Python that only mark a column."""
 
 
 def _without_hints(text: str) -> list[str]:
@@ -220,7 +220,6 @@ def _segment_advice(text: str) -> str:
 
 
 def _bytes_in(pattern: re.Pattern[str], text: str) -> int:
-    """A size in a message; 0 if it has none."""
     seen = pattern.search(text)
     if seen is None:
         return 0

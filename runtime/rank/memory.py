@@ -48,7 +48,7 @@ class Meter(Protocol):
         """Begin the memory limit.
 
         Raises:
-            torch.OutOfMemoryError: the model alone exceeds it.
+            torch.OutOfMemoryError: the model by itself exceeds it.
         """
 
     def lift(self) -> None:
@@ -220,9 +220,9 @@ class CpuMeter:
 
 
 def _keep_freed_blocks(most_bytes: int) -> None:
-    """Have glibc keep freed blocks of this size at most for further use, and twice it at the end.
+    """Have glibc keep freed blocks of at most this size for reuse, and twice it at the end.
 
-    By itself it begins with the smaller size and goes to that of the largest freed block, up to
+    By itself it begins with the smaller size and grows to the largest freed block's, up to
     the larger one (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are left as they are.
     """
     with suppress(OSError, AttributeError):

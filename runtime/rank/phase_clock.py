@@ -54,7 +54,7 @@ class PhaseClock:
         self._since = now
 
     def end_step(self) -> None:
-        """The step counts; one that is begun anew without this does not."""
+        """The step counts; a step that is begun anew without this does not."""
         backward = [seconds for phase, seconds in self._step if phase == BACKWARD]
         exchange = self._exchange_s(backward)
         seen = ((BACKWARD, -exchange), (EXCHANGE, exchange)) if backward else ()
@@ -63,7 +63,7 @@ class PhaseClock:
         self._count += 1
 
     def means(self) -> tuple[tuple[str, float], ...]:
-        """Seconds of a step by phase; nothing where no step counted."""
+        """Seconds of a step by phase; nothing if no step counted."""
         order = (PASSES, FORWARD, BACKWARD, EXCHANGE, UPDATE)
         seen = (phase for phase in order if phase in self._sums)
         return tuple((phase, self._sums[phase] / self._count) for phase in seen)

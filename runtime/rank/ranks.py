@@ -27,14 +27,14 @@ class Ranks:
 
 
 def world_size(environment: Mapping[str, str] = os.environ) -> int:
-    """Ranks of this launch: of the process group where there is one, else ``WORLD_SIZE`` or 1."""
+    """Ranks of this launch: of the process group if there is one, else ``WORLD_SIZE`` or 1."""
     if dist.is_initialized():
         return dist.get_world_size()
     return _number(environment, "WORLD_SIZE", 1)
 
 
 def rank_number(environment: Mapping[str, str] = os.environ) -> int:
-    """Number of this rank, from 0: in the process group where there is one, else ``RANK`` or 0."""
+    """Number of this rank, from 0: in the process group if there is one, else ``RANK`` or 0."""
     if dist.is_initialized():
         return dist.get_rank()
     return _number(environment, "RANK", 0)
@@ -114,9 +114,9 @@ def _initialize_process_group(
 
 
 def _own_store(environment: Mapping[str, str]) -> Store | None:
-    """The store of rank 0 at ``MASTER_ADDR`` alone, where torch's own listens on every interface.
+    """The store of rank 0 only at ``MASTER_ADDR``; torch's own store listens on every interface.
 
-    None where that is not an address of this machine, or a launcher's own store is used; the other
+    None if that is not an address of this machine, or a launcher's own store is used; the other
     ranks find it as they find torch's.
 
     Raises:

@@ -41,20 +41,20 @@ from .turns import Turns
 
 
 def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTask | None:
-    """What the launcher asks of this rank; None: just train."""
+    """The launcher's task for this rank; None: just train."""
     value = environment.get(TASK_VARIABLE)
     return RankTask.from_variable(value) if value else None
 
 
 class PhaseMeans(Protocol):
-    """Where the time of steps went."""
+    """Phases of the steps with their times."""
 
     def means(self) -> tuple[tuple[str, float], ...]:
         """Mean seconds of a step by phase."""
 
 
 class SideActivity(Protocol):
-    """What the rank does beside its steps."""
+    """Work of the rank besides its steps."""
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
         """The failure with its place; None where it is none of the steps' nor of these."""
@@ -67,7 +67,7 @@ class SideActivity(Protocol):
 
 
 class Report:
-    """What this rank has to say so far; the first ending that comes is the one written."""
+    """The result of this rank so far; only its first ending is written."""
 
     def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
         self.task = task
@@ -143,7 +143,7 @@ class Report:
         Args:
             failure: why there are no more steps.
             asked: bytes that were refused at the end.
-            end_step: the step that the launcher asked to end at, where this is it.
+            end_step: the requested last step, if this is it.
         """
         if self._written:
             return
@@ -225,7 +225,7 @@ def write_sign(task: RankTask, name: str, text: str) -> None:
 
 
 def announced_end(task: RankTask) -> int:
-    """The step to end at, as the launcher last said; microseconds where it said nothing."""
+    """The step to end at, as the launcher last said; microseconds if it said nothing."""
     path = f"{task.folder}/{END_FILE}"
     if not os.access(path, os.R_OK):
         return task.end_step

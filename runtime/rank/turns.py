@@ -70,7 +70,7 @@ class Turns:
     def end(self) -> None:
         """Pass the turn for the last time; return once all have: leaving slows others.
 
-        At once where this rank waited for its turn when its end came (a signal, another thread).
+        At once if this rank waited for its turn when its end came (a signal, another thread).
         """
         if not self._has_turn:
             return

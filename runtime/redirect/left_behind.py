@@ -158,7 +158,7 @@ class _Nothing:
 
 
 def _without_trackers(module: Any, folder: Path) -> None:
-    """An Accelerator finds one that does nothing, where the script wants any."""
+    """An Accelerator finds one that does nothing, if the script wants any."""
 
     class Silent(_Nothing, module.GeneralTracker):  # type: ignore[misc]
         name = _AnyName("silent")

@@ -2,7 +2,7 @@
 
 A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
 user has would be overwritten. What is saved before the first backward pass is data, and stays.
-Python's calls that write, make, rename and remove files are sent where ``trial_paths`` says.
+Python's calls that write, make, rename and remove files are sent if ``trial_paths`` says.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _FOLDER_WRITERS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 class SaveListener(Protocol):
-    """Is told of tensors that the training saves."""
+    """Receives tensors that the training saves."""
 
     def saves(self) -> None:
         """Tensors are about to be written."""
@@ -137,7 +137,7 @@ class SavedFiles:
 
     @contextmanager
     def _tell_of_save(self, obj: object, place: Any) -> Iterator[None]:
-        """Tell of it, unless it goes to memory alone or holds no tensors."""
+        """Tell of it, unless it goes to memory only or holds no tensors."""
         listener = self._listener
         if listener is None or hasattr(place, "getbuffer") or not _holds_tensors(obj):
             yield
@@ -150,7 +150,7 @@ class SavedFiles:
             listener.on_save(max(0, _size_bytes(place) - before))
 
     def _follow_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of where, by place or by name, that may not open it as Python does."""
+        """A function of if, by place or by name, that may not open it as Python does."""
 
         @wraps(original)
         def load(*arguments: Any, **named: Any) -> Any:
@@ -183,7 +183,7 @@ def _argument(
 
 
 def _size_bytes(place: Any) -> int:
-    """Size of a file by its path, or so far of an open one; 0 where there is neither.
+    """Size of a file by its path, or so far of an open one; 0 if there is neither.
 
     torch's distributed checkpoint writes through a wrapper that does not know its place.
     """
@@ -227,7 +227,7 @@ class FileCalls:
         _stand_before((io, builtins), "open", self._open)
 
     def read(self, file: Any) -> Any:
-        """The file that the trial wrote under this name, where it did so elsewhere."""
+        """The file that the trial wrote under this name, if it did so elsewhere."""
         if not self._paths.has_others or (path := self._paths.path(file)) is None:
             return file
         place = self._paths.read(path)
@@ -267,13 +267,11 @@ class FileCalls:
         return original(place, flags | os.O_CREAT if creates else flags, *rest, **named)
 
     def _truncate(self, original: Callable[..., Any], path: Any, length: int) -> None:
-        """Cut the trial's copy of a file."""
         if (aim := self._paths.path(path)) is not None:
             path = self._place_to_write(self._paths.behind(aim), "+")
         original(path, length)
 
     def _path(self, path: Any, folder: int | None) -> Path | None:
-        """The absolute path, also of one that begins at a folder that is open."""
         return self._paths.path(_from_descriptor(path, folder))
 
     def _place_to_write(self, path: Path, mode: str) -> Path:
@@ -301,7 +299,7 @@ class FileCalls:
             self._paths.made_folder(place)
 
     def _rename(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
-        """The trial's goes where the trial may write; what the user has is copied there."""
+        """The trial's goes if the trial may write; what the user has is copied there."""
         path = self._path(src, named.get("src_dir_fd"))
         aim = self._path(dst, named.get("dst_dir_fd"))
         if not self._paths.trains or path is None or aim is None:
@@ -364,7 +362,6 @@ class FileCalls:
     def _remove_tree(
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
     ) -> Any:
-        """Remove the trial's own files of a folder; the user's stay."""
         place = self._paths.path(path) if self._paths.trains else None
         if place is None or not place.is_dir() or not self._paths.keeps(place):
             return original(path, *rest, **named)

@@ -1,7 +1,7 @@
 """Which paths a trial may write, and where its bytes go instead.
 
 From the first backward pass on, what the script writes in its working directory, or in a folder
-that a checkpoint goes to, is the trial's. What is new stands where the script put it until its
+that a checkpoint goes to, is the trial's. What is new stands if the script put it until its
 process ends, and then goes below the trial's folder. What was there before is never changed: a
 copy below the trial's folder takes its place, for what writes it and what reads it.
 """
@@ -310,7 +310,6 @@ def _temporary() -> Path:
 
 
 def _is_hidden(path: Path) -> bool:
-    """True if a folder on the way is a cache, or of a tool."""
     return any(name.startswith(".") or name in PASSED_OVER for name in path.parent.parts)
 
 

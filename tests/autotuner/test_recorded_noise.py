@@ -95,7 +95,7 @@ def is_tie_with_baseline(decision: Decision) -> bool:
     assert decision.winner is not None
     ratio = decision.speed_up
     is_open = ratio is None or ratio.low <= 1.0 <= ratio.high
-    return decision.winner.trial.number == 0 or ("t0" in decision.ties and is_open)
+    return decision.winner.trial.number == 0 or ("t0" in dict(decision.ties) and is_open)
 
 
 def test_identical_configurations_end_in_a_tie(recorded: list[list[list[float]]]) -> None:

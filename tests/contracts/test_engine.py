@@ -1,4 +1,4 @@
-"""What every backend keeps. A new one adds one factory to ``WORKSHOPS``."""
+"""What every engine keeps. A new one adds one line to ``WORKSHOPS``."""
 
 import atexit
 import json
@@ -38,6 +38,7 @@ from autoconf_launch.launcher.request import RemoteAccess
 
 from ..cluster import kubernetes_cluster, ray_cluster, slurm
 from ..launcher.replay_backend import ReplayBackend
+from .toy_engine import ToyEngine
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 
@@ -138,6 +139,10 @@ def record_of(name: str, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
+def toy(folder: Path) -> Workshop:
+    return Workshop(backend=ToyEngine(RemoteAccess(engine="toy")), folder=folder)
+
+
 def over_hosts(folder: Path) -> Workshop:
     return Workshop(backend=make_engine(RemoteAccess()), folder=folder)
 
@@ -225,7 +230,7 @@ ON_SLURM = pytest.param(
     ],
 )
 WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
-    *(local, over_hosts, over_folder, fork, replay),
+    *(local, over_hosts, over_folder, fork, replay, toy),
 )
 
 

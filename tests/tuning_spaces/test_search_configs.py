@@ -10,8 +10,11 @@ from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES
 from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.search.settings import KNOWN
 from autoconf_launch.tuning_spaces import CONF, is_shipped, predefined_searches, usual_of
-from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
-from autoconf_launch.tuning_spaces.search_configs import search_config, search_config_names
+from autoconf_launch.tuning_spaces.recommend_tables import (
+    base_template_names,
+    search_config,
+    search_config_names,
+)
 
 _TRAIN = "search_config.train_settings."
 _OPTIONAL = {"override_search_num_nodes", "global_batch_size"}

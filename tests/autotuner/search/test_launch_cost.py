@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.search import (
     baseline_trial,
     start_bound_s,
 )
-from autoconf_launch.autotuner.search.limits import StepBounds
+from autoconf_launch.autotuner.search.limits import LaunchBounds
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     CandidateTable,
@@ -44,9 +44,11 @@ START_S = 3.0
 def step_bounds_s(
     table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
 ) -> Floats:
-    bounds = StepBounds(table, predictions)
-    bounds.add(records)
-    return bounds.and_of(bounds)
+    """Bounds of single steps, of launches without any start."""
+    bounds = LaunchBounds(table, predictions, steps=1)
+    for told in (*records, *records[-1:]):
+        bounds.add(replace(told, wall_s=0.0, trial=replace(told.trial, number=1)))
+    return bounds.seconds_C
 
 
 def any_batch(micro: int = 4) -> SearchSpace:

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.sizing.model_size import model_size_b
 from autoconf_launch.core import Degrees
 from autoconf_launch.nemo.candidate_grids import NemoCandidate, SearchedModel, nemo_candidates
 from autoconf_launch.tuning_spaces import base_template, grid_rows, is_shipped
-from autoconf_launch.tuning_spaces.search_configs import search_config
+from autoconf_launch.tuning_spaces.recommend_tables import search_config
 
 from .expected import model
 

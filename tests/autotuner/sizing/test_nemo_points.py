@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.autotuner.sizing import Family
-from autoconf_launch.tuning_spaces.search_configs import search_config
+from autoconf_launch.tuning_spaces.recommend_tables import search_config
 
 from .searches import candidates, mesh, nemo_points, shape
 

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.tuning_spaces.search_configs import search_config_names
+from autoconf_launch.tuning_spaces.recommend_tables import search_config_names
 
 from .verb import Ran, Run
 

@@ -194,8 +194,8 @@ def finals_of(
     study: Study, journal: Journal, contents: JournalContents
 ) -> tuple[Playoff, list[LaunchPlan]]:
     """Measure the best again; the plans that were submitted."""
-    chosen = choose_contenders(study.records, study.objective, 3, study.noise)
-    finals = Playoff(chosen, study.objective, noise=study.noise)
+    chosen = choose_contenders(study.records, study.objective, 3, study.seen.noise)
+    finals = Playoff(chosen, study.objective, noise=study.seen.noise)
     again = [
         replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))
         for r in study.records

@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.runtime.pretraining import build, vocabulary_of
-from autoconf_launch.runtime.pretraining.train import sequence_of
+from autoconf_launch.runtime.pretraining import build, sequence_of, vocabulary_of
 
 
 def nemo1(family: str) -> RawConfig:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.runtime.pretraining.train import LEAST_VOCABULARY, MASK, Sums
+from autoconf_launch.runtime.pretraining import LEAST_VOCABULARY, MASK, Sums
 
 
 def test_tokens_are_below_the_least_vocabulary() -> None:

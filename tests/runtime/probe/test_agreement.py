@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import END_FILE, Mode, RankTask
-from autoconf_launch.runtime.probe_report.agreement import Agreement, StepSchedule
+from autoconf_launch.runtime.probe_report.claim import Agreement, StepSchedule
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import Aside, Failure, FailureKind, WentOn
-from autoconf_launch.runtime.soak.asides import AsideWatch
+from autoconf_launch.runtime.soak import AsideWatch
 
 CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.launcher.dialects import DATALOADER_BATCH_VARIABLE
-from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
+from autoconf_launch.runtime.locate.hook import BATCH_VARIABLE
 
 from .conftest import SCRIPTS
 

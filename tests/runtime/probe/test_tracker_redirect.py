@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.launcher.launch.planning import INJECTED
-from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
+from autoconf_launch.runtime.locate.hook import BATCH_VARIABLE
 from autoconf_launch.runtime.redirect.left_behind import silence
 
 LOADS = """

@@ -1,11 +1,4 @@
-"""A process that has imported torch and forks agents, which fork the ranks of one launch each.
-
-Run by ``launcher/backends`` with a descriptor and the path of the agent's source. The descriptor
-is a socket to the controller: each packet is the name of a job, and with it come the agent's
-socket and the two logs. What is then said over the agent's socket is as with any agent, but for
-one line before all others, ``{"started": PID}``. A socket that closes without this line means that
-nothing was started and the job must be spawned.
-"""
+"""A process that has imported torch and forks the ranks of short launches."""
 
 from __future__ import annotations
 
@@ -44,7 +37,7 @@ _ENVIRON_START = 47
 
 
 def main() -> Callable[[], None]:
-    """Serve until the controller is gone, then end; returns in ranks alone, with their program."""
+    """Serve until the controller is gone, then end; returns only in ranks, with their program."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     requests.set_inheritable(False)
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
@@ -155,7 +148,7 @@ def _watch(agent: Any, name: bytes, descriptors: list[int]) -> dict[str, Any]:
 
 
 def _mark(name: bytes) -> None:
-    """Write the job's name where ``/proc`` shows our variables, for all that is forked below."""
+    """Write the job's name if ``/proc`` shows our variables, for all that is forked below."""
     shown = Path("/proc/self/environ").read_bytes()
     begin = shown.index(f"{JOB_VARIABLE}=".encode()) + len(JOB_VARIABLE) + 1
     room = shown.index(b"\0", begin) - begin
@@ -164,7 +157,7 @@ def _mark(name: bytes) -> None:
 
 
 def has_namesakes(document: dict[str, Any]) -> bool:
-    """True if a file beside the script would be imported in place of something imported here."""
+    """True if a file next to the script would be imported in place of something imported here."""
     loaded = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
     folders = {
         _first_path(rank["argv"], document["working_directory"]) for rank in document["ranks"]
@@ -225,14 +218,12 @@ def _run_script(module: ModuleType, path: str) -> None:
 
 
 def _first_path(argv: list[str], folder: str) -> str:
-    """The entry that an interpreter puts before all others in ``sys.path``."""
     if argv[2] == _MODULE_FLAG:
         return folder
     return str(Path(folder, argv[2]).resolve().parent)
 
 
 def _importable(folder: Path) -> set[str]:
-    """Names of the modules and packages in a folder."""
     try:
         entries = list(folder.iterdir())
     except OSError:

@@ -1,16 +1,19 @@
-"""Train the model of a base configuration, of transformers' classes, for some optimizer steps.
+"""A pretraining of any base configuration, for searches on this machine.
 
-Reads both layouts, NeMo 1.0's and the recipe's, by full path. On a CPU the runtime's configuration
-must ask for fp32, whatever the base says.
+``python -m autoconf_launch.runtime.pretraining --base-config base.json --config config.json``
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from autoconf_launch.core import ConfigError, RawConfig
 
-from ..engine import ConfigSource, Engine, initialize
+from .engine import ConfigSource, Engine, initialize
 
 RECIPE_MODEL = ("model", "config")
 """Path of the model in a NeMo 2.0 recipe; files of 1.0 have no such section."""
@@ -107,13 +110,13 @@ def train(
 
 
 def median_step_s(ends: Sequence[float]) -> float:
-    """Seconds between the ends of steps, without the first few where there are more."""
+    """Seconds between the ends of steps, without the first few if there are more."""
     seconds = [after - before for before, after in pairwise(ends)]
     return statistics.median(seconds[_WARM_UP:] or seconds)
 
 
 class Sums(Dataset[dict[str, Tensor]]):
-    """Windows of the text with what a family's model is to say of them."""
+    """Windows of the text with the expected output of a family's model."""
 
     def __init__(self, family: str, tokens: int, written: int | None = None) -> None:
         """Make the text.
@@ -207,7 +210,7 @@ def sequence_of(base: RawConfig) -> int:
 
 
 def written_of(base: RawConfig) -> int | None:
-    """Tokens that an encoder-decoder writes of a sample; None where the file does not say."""
+    """Tokens that an encoder-decoder writes of a sample; None if the file does not say."""
     written = base.get(("model", "data", "seq_length_dec"))
     return None if written is None else int(written)
 
@@ -323,3 +326,41 @@ def _has_experts(base: RawConfig) -> bool:
 _SHAPES: Mapping[str, Callable[[RawConfig], dict[str, Any]]] = MappingProxyType(
     {"gpt3": _gpt2, "bert": _bert, "t5": _t5, "mt5": _t5}
 )
+
+
+def main() -> None:
+    """Read two JSON documents and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--base-config", required=True, metavar="FILE.json|JSON")
+    own_help = "the runtime's own"
+    parser.add_argument("--config", required=True, metavar="FILE.json|JSON", help=own_help)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--local_rank", help="given by launchers; LOCAL_RANK is what counts")
+    given = parser.parse_args()
+    try:
+        base = RawConfig(_document(given.base_config))
+        is_inline = given.config.lstrip().startswith("{")
+        config = _document(given.config) if is_inline else given.config
+        train(base, config, given.steps, _write)
+    except ConfigError as error:
+        sys.exit(str(error))
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        is_inline = text.lstrip().startswith("{")
+        found = json.loads(text if is_inline else Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{text} is not a JSON document: {error}.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{text} is not a JSON object.")
+    return found
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

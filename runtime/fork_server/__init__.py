@@ -1,1 +1,0 @@
-"""A process that has imported torch and forks the ranks of short launches."""
