@@ -59,8 +59,6 @@ SECTIONS = frozenset({"zero_optimization", "bf16", "fp16", "optimizer", "schedul
 PARALLELISM_KEYS = frozenset(
     knob.path[1] for knob in SPELLED.values() if knob.path[0] == PARALLELISM[0]
 )
-APPLIED_PARALLELISM = PARALLELISM_KEYS
-"""Knobs of that section that our runtime applies."""
 CHECKPOINTING_KEYS = frozenset(
     {
         "mode",

@@ -191,13 +191,6 @@ def _require_multiple(
 def _refuse_inapplicable(raw: RawConfig) -> None:
     if raw.get(keys.PARALLELISM) == "all":
         raise ConfigError(still_open(dotted_name(keys.PARALLELISM), "all"))
-    for key in sorted(keys.PARALLELISM_KEYS - keys.APPLIED_PARALLELISM):
-        path = (*keys.PARALLELISM, key)
-        if raw.get(path, 1) not in (1, False, None):
-            raise ConfigError(
-                f"{dotted_name(path)} is {raw.get(path)!r}, which this runtime cannot apply; "
-                "remove it."
-            )
     for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "layers", "profile"}):
         path = (keys.RECOMPUTE[0], key)
         if raw.get(path) not in (None, False, 0):
@@ -206,10 +199,10 @@ def _refuse_inapplicable(raw: RawConfig) -> None:
                 'activation_checkpointing.mode: "none", "selective" or "full".'
             )
     for key in ("offload_param", "offload_optimizer"):
-        path = (*keys.ZERO, key, "device")
-        if raw.get(path) not in (None, "none"):
+        device: KeyPath = (*keys.ZERO, key, "device")
+        if raw.get(device) not in (None, "none"):
             raise ConfigError(
-                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime cannot offload; "
+                f"{dotted_name(device)} is {raw.get(device)!r}, but this runtime cannot offload; "
                 "remove it."
             )
 

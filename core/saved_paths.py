@@ -181,7 +181,7 @@ def take_in(
 
 
 def _real(path: Path) -> Path:
-    """The path of a file in its real folder; if it links to itself does not matter."""
+    """The path of a file in its real folder; the file itself may be a link."""
     return path.parent.resolve() / path.name
 
 

@@ -81,7 +81,7 @@ class FamilyKnob:
 
 @cache
 def default_families() -> tuple[FamilyKnob, ...]:
-    """The keys of ``parallelism`` that are searched by default if their degree is."""
+    """The keys of ``parallelism`` that are searched by default if their degree is searched."""
     return tuple(
         FamilyKnob(
             name=knob.path[1],

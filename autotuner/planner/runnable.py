@@ -1,4 +1,4 @@
-"""What our runtime runs of a model's layouts, as named rules over columns.
+"""Layouts that our runtime runs, as named rules over columns.
 
 Not: whether it trains with a precision, an optimizer or adapters.
 """
@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, KeyPath, Offload
-from autoconf_launch.core import config_keys as keys
+from autoconf_launch.core import Architecture, Offload
 
 from ..cost import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns, LayoutRule
 from ..space import Bools, Ints
 
 
-def _applies(path: KeyPath, degree_C: Ints, model_allows: bool) -> Bools:
-    """Rows without a kind of parallelism, and all where the runtime and the model have it."""
-    return np.asarray((degree_C == 1) | (path[1] in keys.APPLIED_PARALLELISM and model_allows))
+def _allows(degree_C: Ints, model_allows: bool) -> Bools:
+    """Rows without a kind of parallelism, and all rows if the model allows it."""
+    return np.asarray((degree_C == 1) | model_allows)
 
 
 def _offload(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -27,26 +26,24 @@ def _tensor(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Decoders with rotary positions have a plan in transformers."""
     has_plan = a.causal and not a.positions and not a.encoder_layers and a.latent is None
     has_heads_C = np.asarray(a.kv_heads % x.tensor_C == 0)
-    return np.asarray(_applies(keys.TENSOR, x.tensor_C, has_plan) & has_heads_C)
+    return np.asarray(_allows(x.tensor_C, has_plan) & has_heads_C)
 
 
 def _pipeline(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """An encoder-decoder hands more than one hidden state from block to block."""
-    return _applies(keys.PIPELINE, x.pipeline_C, not a.encoder_layers)
+    return _allows(x.pipeline_C, not a.encoder_layers)
 
 
 def _virtual(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    has_blocks_C = x.pipeline_C * x.virtual_C <= a.layers
-    applies_C = _applies(keys.VIRTUAL_PIPELINE, x.virtual_C, model_allows=True)
-    return np.asarray(applies_C & has_blocks_C)
+    return np.asarray(x.pipeline_C * x.virtual_C <= a.layers)
 
 
 def _context(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return _applies(keys.CONTEXT, x.context_C, a.causal and not a.encoder_layers)
+    return _allows(x.context_C, a.causal and not a.encoder_layers)
 
 
 def _expert(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return _applies(keys.EXPERT, x.expert_C, a.experts is not None)
+    return _allows(x.expert_C, a.experts is not None)
 
 
 def _expert_ranks(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -58,8 +55,7 @@ def _stage_micro_batches(x: LayoutColumns, a: Architecture, sequence: int) -> Bo
 
 
 def _recompute_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    can_C = (x.virtual_C == 1) & (keys.RECOMPUTED[1] in keys.CHECKPOINTING_KEYS)
-    return np.asarray((x.recompute_layers_C == ALL_LAYERS) | can_C)
+    return np.asarray((x.recompute_layers_C == ALL_LAYERS) | (x.virtual_C == 1))
 
 
 RUNTIME_RULES = (
@@ -85,8 +81,7 @@ RUNTIME_RULES = (
         _recompute_layers,
     ),
 )
-"""In the order in which they are asked. A kind that the runtime does not apply falls by the first
-rule that looks at it (``APPLIED_PARALLELISM``)."""
+"""In the order of their application; the first broken rule names the reason."""
 
 
 def plan_only_by(x: LayoutColumns, a: Architecture, sequence: int) -> list[str | None]:

@@ -241,10 +241,9 @@ def _choice(source: ScriptSource, document: RawConfig, knob: Knob, world_size: i
 
 
 def opened_degrees(config: RawConfig) -> tuple[KeyPath, ...]:
-    """Degrees that "all" opens and that our runtime applies."""
+    """Degrees that "all" opens."""
     whole = config.get(keys.PARALLELISM)
-    applied = [path for path in DEGREES if path[1] in keys.APPLIED_PARALLELISM]
-    return tuple(path for path in applied if "all" in (whole, config.get(path)))
+    return tuple(path for path in DEGREES if "all" in (whole, config.get(path)))
 
 
 def _family_choices(
@@ -259,7 +258,7 @@ def _family_choices(
     found: dict[KeyPath, KnobChoice] = {}
     for knob in (*own, *shipped):
         path = (*keys.PARALLELISM, knob.name)
-        if used.issuperset(knob.degrees) and knob.name in keys.APPLIED_PARALLELISM:
+        if used.issuperset(knob.degrees):
             name = next(row.name for row in SPELLED.values() if row.path == path)
             values = tuple(None if v == _USUAL_SCHEDULE else v for v in knob.values)
             choice = KnobChoice(name, values, ChoiceKind.FREE, origin=knob.origin)

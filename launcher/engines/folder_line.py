@@ -16,9 +16,10 @@ import subprocess
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from autoconf_launch.core import Failure, FailureKind, visible
 
@@ -31,26 +32,48 @@ _MOST_READ_BYTES = 4 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
 
 
-class Starter(Protocol):
-    """The process or job that started the agents of all hosts."""
+class Starter(ABC):
+    """The process or job that starts the agents of all hosts of a launch."""
 
-    pid: int
+    pid = 0
+    """Number of the process here, or of the job."""
 
-    @property
-    def is_queued(self) -> bool:
-        """True while it waits for hosts."""
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lines: tuple[FolderLine, ...] = ()
+        self._open_lines = 0
 
-    def why_queued(self) -> str:
-        """Why it waits for hosts, if it does."""
-
-    def why_over(self) -> Failure | None:
-        """Why no agent will answer any more; None while it lives, or waits for its hosts."""
-
-    def patience_s(self) -> float:
-        """Longest silence of a host that has not answered yet, in seconds."""
+    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
+        """The lines to the agents; closing the last one ends the launch."""
+        self._lines = tuple(FolderLine(h, self._folder, k, self) for k, h in enumerate(hosts))
+        self._open_lines = len(hosts)
+        return self._lines
 
     def close(self) -> None:
-        """End what is left."""
+        """Close a line; after the last one, end what is left."""
+        self._open_lines -= 1
+        if self._open_lines <= 0:
+            self.end()
+
+    @abstractmethod
+    def is_queued(self, node: int) -> bool:
+        """Whether an agent waits for its host."""
+
+    @abstractmethod
+    def why_queued(self, node: int) -> str:
+        """Why an agent waits for its host, if it does."""
+
+    @abstractmethod
+    def why_over(self, node: int) -> Failure | None:
+        """Why an agent will not answer any more; None while it lives, or waits for its host."""
+
+    @abstractmethod
+    def patience_s(self, node: int) -> float:
+        """Longest silence of a host that has not answered yet, in seconds."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the agents that live, and remove the folder."""
 
 
 class FolderLine:
@@ -65,7 +88,7 @@ class FolderLine:
 
     def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
         self.host = host
-        self._starter = starter
+        self._node, self._starter = node, starter
         self._down = folder / f"{node}.down"
         self._up = _Tail(folder / f"{node}.up")
         self._printed = {
@@ -80,10 +103,6 @@ class FolderLine:
 
     def fileno(self) -> int:
         return -1
-
-    @property
-    def pid(self) -> int:
-        return self._starter.pid
 
     def send(self, line: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
@@ -119,10 +138,10 @@ class FolderLine:
 
     @property
     def is_queued(self) -> bool:
-        return self._starter.is_queued
+        return self._starter.is_queued(self._node)
 
     def why_queued(self) -> str:
-        return self._starter.why_queued()
+        return self._starter.why_queued(self._node)
 
     @property
     def silent_s(self) -> float:
@@ -133,7 +152,7 @@ class FolderLine:
         """When it counts as lost, unless something comes."""
         if self._has_answered:
             return self._heard_s + SILENCE_S
-        return self._heard_s + self._starter.patience_s()
+        return self._heard_s + self._starter.patience_s(self._node)
 
     @property
     def loss(self) -> Failure | None:
@@ -141,7 +160,7 @@ class FolderLine:
 
         Files of another host may come late, so an end counts only after a while.
         """
-        over = self._starter.why_over()
+        over = self._starter.why_over(self._node)
         now = time.monotonic()
         if over is None:
             silent = f"has not answered for {now - self._heard_s:.0f} s"
@@ -182,14 +201,12 @@ class Heartbeat:
                 return
 
 
-class StartingProcess:
+class StartingProcess(Starter):
     """A process here that starts an agent on every host, such as ``mpirun``."""
 
-    is_queued = False
-
     def __init__(self, words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
-        self._name, self._folder, self._log = Path(words[0]).name, folder, folder / "engine.log"
-        self._open_lines = 0
+        super().__init__(folder)
+        self._name, self._log = Path(words[0]).name, folder / "engine.log"
         with os.fdopen(os.open(self._log, _FLAGS, 0o600), "ab") as log:
             self._process = subprocess.Popen(
                 words,
@@ -202,15 +219,13 @@ class StartingProcess:
         self.pid = self._process.pid
         self._heart = Heartbeat(folder)
 
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, so is this."""
-        self._open_lines = len(hosts)
-        return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
+    def is_queued(self, node: int) -> bool:
+        return False
 
-    def why_queued(self) -> str:
+    def why_queued(self, node: int) -> str:
         return ""
 
-    def why_over(self) -> Failure | None:
+    def why_over(self, node: int) -> Failure | None:
         """The last words of the engine, or of an agent that could not begin."""
         said = self._output().splitlines()
         marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
@@ -227,14 +242,11 @@ class StartingProcess:
             return self._log.read_text(errors="replace")
         return ""
 
-    def patience_s(self) -> float:
+    def patience_s(self, node: int) -> float:
         return CONNECT_S + SILENCE_S
 
-    def close(self) -> None:
-        """After the last host: let the engine end, else end it, and remove the folder."""
-        self._open_lines -= 1
-        if self._open_lines > 0:
-            return
+    def end(self) -> None:
+        """Let the engine end, else end it."""
         self._heart.stop()
         for end in (None, self._process.terminate, self._process.kill):
             if end is not None:

@@ -24,7 +24,14 @@ from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
 from .base import MOST_HOST_LOSSES, JobEnd
-from .folder_line import AGENT_COMPLAINT, FolderLine, Heartbeat, last_line, make_line_folder
+from .folder_line import (
+    AGENT_COMPLAINT,
+    FolderLine,
+    Heartbeat,
+    Starter,
+    last_line,
+    make_line_folder,
+)
 from .hosts_job import HostsJob
 from .line import agent_command
 from .over_hosts import PLAIN, LinesOrder, QueuedEngine, passed_variables, without_shell
@@ -71,13 +78,12 @@ def pod_command(access: RemoteAccess, folder: Path) -> tuple[str, ...]:
     return without_shell(access, (*agent_command(), str(folder), _INDEX_VARIABLE))
 
 
-class PodsStarter:
+class PodsStarter(Starter):
     """The Job that starts the agents of all hosts of a launch."""
 
-    def __init__(self, api: KubernetesApi, folder: Path, pods: int) -> None:
-        self._api, self._folder = api, folder
-        self._open_lines = pods
-        self._lines: tuple[FolderLine, ...] = ()
+    def __init__(self, api: KubernetesApi, folder: Path) -> None:
+        super().__init__(folder)
+        self._api = api
         self._pods: dict[int, Answer] = {}
         self._namespace = self._name = ""
         self._job: Answer = {}
@@ -94,11 +100,8 @@ class PodsStarter:
         return f"{self._namespace}/{self._name}"
 
     def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, the Job is deleted."""
-        self._lines = tuple(
-            FolderLine(host, self._folder, k, _PodHost(self, k)) for k, host in enumerate(hosts)
-        )
-        for line in self._lines:
+        """The lines to the agents, whose orders name the first pod; see ``FolderLine``."""
+        for line in super().lines(hosts):
             line.awaits_all = True
         return self._lines
 
@@ -120,24 +123,24 @@ class PodsStarter:
             for manifest in named[1:]:
                 self._api.create(owned_by(manifest, self._job))
         except (ConfigError, HardwareError):
-            self._end()
+            self.end()
             raise
 
-    def why_over(self, number: int) -> Failure | None:
+    def why_over(self, node: int) -> Failure | None:
         self._look()
-        return self._over.get(number)
+        return self._over.get(node)
 
-    def is_queued(self, number: int) -> bool:
-        return bool(self._name) and number not in self._begun_s and number not in self._over
+    def is_queued(self, node: int) -> bool:
+        return bool(self._name) and node not in self._begun_s and node not in self._over
 
-    def why_queued(self, number: int) -> str:
-        if (pod := self._pods.get(number)) is None:
+    def why_queued(self, node: int) -> str:
+        if (pod := self._pods.get(node)) is None:
             return f"Job {self._name} has no pods yet"
         why = why_unscheduled(pod)
         return f"pod {pod['metadata']['name']} is pending{f' ({why})' if why else ''}"
 
-    def patience_s(self, number: int) -> float:
-        begun_s = self._begun_s.get(number)
+    def patience_s(self, node: int) -> float:
+        begun_s = self._begun_s.get(node)
         return math.inf if begun_s is None else begun_s - self._created_s + _START_S
 
     def cancel(self) -> None:
@@ -145,13 +148,8 @@ class PodsStarter:
         self._over = dict.fromkeys(range(len(self._lines)), ended) | self._over
         self._api.delete_job(self._namespace, self._name)
 
-    def close(self) -> None:
-        """After the last host: delete the Job with all that it owns, and remove its files."""
-        self._open_lines -= 1
-        if self._open_lines == 0:
-            self._end()
-
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Delete the Job with all that it owns, and remove its files."""
         self._heart.stop()
         if self._job:
             self._api.delete_job(self._namespace, self._name)
@@ -229,31 +227,6 @@ class PodsStarter:
         return Failure(kind=ended.kind, detail=f"{ended.detail} ({words})")
 
 
-class _PodHost:
-    """The starter of one host."""
-
-    pid = 0
-
-    def __init__(self, starter: PodsStarter, number: int) -> None:
-        self._starter, self._number = starter, number
-
-    @property
-    def is_queued(self) -> bool:
-        return self._starter.is_queued(self._number)
-
-    def why_queued(self) -> str:
-        return self._starter.why_queued(self._number)
-
-    def why_over(self) -> Failure | None:
-        return self._starter.why_over(self._number)
-
-    def patience_s(self) -> float:
-        return self._starter.patience_s(self._number)
-
-    def close(self) -> None:
-        self._starter.close()
-
-
 class KubernetesEngine(QueuedEngine):
     """Each plan is a Job with one pod for each host; ``access.arguments`` name the Pod's manifest.
 
@@ -295,7 +268,7 @@ class KubernetesEngine(QueuedEngine):
         own = make_line_folder(order.folder)
         command = pod_command(self._access, own)
         pods = PodsOrder(title="hosts", command=command, secrets=order.secrets)
-        starter = PodsStarter(api, own, len(hosts))
+        starter = PodsStarter(api, own)
         lines = starter.lines(hosts)
         starter.submit(make_manifests(template, PodsSize(pods=len(hosts)), pods))
         return lines
@@ -309,7 +282,7 @@ class KubernetesEngine(QueuedEngine):
             OSError: the plan's folder cannot be written.
         """
         job, starter, folder, secrets = self.make_queued_job(
-            plan, lambda folder, pods: PodsStarter(self._api, folder, pods)
+            plan, lambda folder, pods: PodsStarter(self._api, folder)
         )
         pods = len(job.agents)
         order = PodsOrder(

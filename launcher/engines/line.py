@@ -94,10 +94,6 @@ class HostLine:
     def fileno(self) -> int:
         return self._out
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def why_queued(self) -> str:
         return ""
 

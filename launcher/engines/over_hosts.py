@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind
 
@@ -31,7 +31,7 @@ from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
 from .base import UNSAID_WAIT_S, HostDescription, HostSlots, Job, JobEnd, LaunchEngine
-from .folder_line import AgentLine, FolderLine, StartingProcess, make_line_folder
+from .folder_line import AgentLine, Starter, StartingProcess, make_line_folder
 from .hosts_job import HostsJob, JobAgent
 from .line import HostLine, agent_command, await_places, first_line, host_description, wait_text
 from .ranks import GRACE_S, LINGER_S, OBEYS_WITHIN_S, wait_until_readable, wake_on_signals
@@ -272,14 +272,7 @@ class GroupEngine(HostsEngine):
         return StartingProcess(words, own, {**variables, **secrets}).lines(hosts)
 
 
-class JobStarter(Protocol):
-    """Something that starts the agents of a launch."""
-
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; closing the last one ends the job."""
-
-
-_Starter = TypeVar("_Starter", bound=JobStarter)
+_Starter = TypeVar("_Starter", bound=Starter)
 
 
 class QueuedEngine(HostsEngine):

@@ -136,10 +136,11 @@ class RayEngine(HostsEngine):
             "secrets": list(order.secrets),
         }
         try:
-            return RayStarter(_command(document), own, order.secrets).lines(hosts)
+            starter = RayStarter(_command(document), own, order.secrets)
         except OSError:
             shutil.rmtree(own, ignore_errors=True)
             raise
+        return starter.lines([host or "chosen by Ray" for host in hosts])
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
         """Write the orders, then have Ray start an agent on each host.
@@ -194,51 +195,22 @@ class RayStarter(StartingProcess):
         self._created_s = time.monotonic()
         self._placed_s: float | None = None
 
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        self._open_lines = len(hosts)
-        return tuple(
-            FolderLine(host or "chosen by Ray", self._folder, number, _RayHost(self, number))
-            for number, host in enumerate(hosts)
-        )
-
-    @property
-    def is_waiting(self) -> bool:
+    def is_queued(self, node: int) -> bool:
         if self._placed_s is None and (self._folder / "placed").exists():
             self._placed_s = time.monotonic()
         return self._placed_s is None and self._process.poll() is None
 
-    def why_lost(self, number: int) -> Failure | None:
-        try:
-            said = json.loads((self._folder / f"{number}.lost").read_text())
-        except (OSError, ValueError):
-            return self.why_over()
-        return Failure(kind=FailureKind(said["kind"]), detail=visible(said["detail"]))
-
-    def patience_s(self) -> float:
-        if self.is_waiting or self._placed_s is None:
-            return math.inf
-        return self._placed_s - self._created_s + _PATIENCE_S
-
-
-class _RayHost:
-    """The starter of one host."""
-
-    def __init__(self, starter: RayStarter, number: int) -> None:
-        self._starter, self._number = starter, number
-        self.pid = starter.pid
-
-    @property
-    def is_queued(self) -> bool:
-        return self._starter.is_waiting
-
-    def why_queued(self) -> str:
+    def why_queued(self, node: int) -> str:
         return "Ray has no room for the launch yet, see `ray status`"
 
-    def why_over(self) -> Failure | None:
-        return self._starter.why_lost(self._number)
+    def why_over(self, node: int) -> Failure | None:
+        try:
+            said = json.loads((self._folder / f"{node}.lost").read_text())
+        except (OSError, ValueError):
+            return super().why_over(node)
+        return Failure(kind=FailureKind(said["kind"]), detail=visible(said["detail"]))
 
-    def patience_s(self) -> float:
-        return self._starter.patience_s()
-
-    def close(self) -> None:
-        self._starter.close()
+    def patience_s(self, node: int) -> float:
+        if self.is_queued(node) or self._placed_s is None:
+            return math.inf
+        return self._placed_s - self._created_s + _PATIENCE_S

@@ -24,7 +24,7 @@ from ..asked import HostSource
 from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest, RemoteAccess
 from .base import HostSlots
-from .folder_line import FolderLine, last_line, make_line_folder
+from .folder_line import FolderLine, Starter, last_line, make_line_folder
 from .hosts_job import HostsJob
 from .line import agent_command
 from .over_hosts import (
@@ -157,19 +157,14 @@ def is_slurm_here() -> bool:
     return shutil.which("sbatch") is not None and not _run("sinfo", "--noheader").returncode
 
 
-class SlurmStarter:
+class SlurmStarter(Starter):
     """A batch job that starts the agents of all hosts of a launch."""
 
     def __init__(self, folder: Path, nodes: int, queue: SlurmQueue) -> None:
-        self.pid = 0
-        self._folder, self._nodes, self._queue = folder, nodes, queue
-        self._open_lines = nodes
+        super().__init__(folder)
+        self._nodes, self._queue = nodes, queue
         self._created_s = time.monotonic()
         self._ran_s: float | None = None
-
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, the job is cancelled."""
-        return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
 
     def submit(self, access: RemoteAccess, *options: str, secrets: Mapping[str, str]) -> None:
         """Queue the job; the user's words for sbatch come after ``options``.
@@ -192,33 +187,30 @@ class SlurmStarter:
             raise
         self._queue.add(self.pid)
 
-    def why_over(self) -> Failure | None:
-        if not self.is_queued:
+    def why_over(self, node: int) -> Failure | None:
+        if not self.is_queued(node):
             self._ran_s = self._ran_s or time.monotonic()
         if (over := self._queue.why_over(self.pid)) is None:
             return None
         said = self._last_words() or "it printed nothing; see that its nodes share this folder"
         return replace(over, detail=f"{over.detail} ({said})")
 
-    @property
-    def is_queued(self) -> bool:
+    def is_queued(self, node: int) -> bool:
         return self._queue.is_waiting(self.pid)
 
-    def why_queued(self) -> str:
+    def why_queued(self, node: int) -> str:
         return pending_text(self.pid)
 
-    def patience_s(self) -> float:
+    def patience_s(self, node: int) -> float:
         if self._ran_s is None:
             return math.inf
         return self._ran_s - self._created_s + _START_S
 
-    def close(self) -> None:
-        """After the last host: cancel what is left of the job, and remove its files."""
-        self._open_lines -= 1
-        if self._open_lines == 0:
-            if self.pid and self._queue.why_over(self.pid) is None:
-                cancel_jobs(self.pid)
-            shutil.rmtree(self._folder, ignore_errors=True)
+    def end(self) -> None:
+        """Cancel a job that waits or runs, and remove its files."""
+        if self.pid and self._queue.why_over(self.pid) is None:
+            cancel_jobs(self.pid)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):

@@ -74,7 +74,8 @@ class Trainer:
         meshes = make_meshes(ranks.device, recipe.config.layout, recipe.config.extras)
         model = build_model(recipe.model, ranks.device)
         self._laid_out = parallelize(model, meshes, recipe.config)
-        recipe = replace(recipe, loss=self._laid_out.wrap_loss(recipe.loss))
+        if self._laid_out.wrap_loss is not None:
+            recipe = replace(recipe, loss=self._laid_out.wrap_loss(recipe.loss))
         self._observer = Observer(self._laid_out)
         make_passes = Pipeline if self._laid_out.stages else Accumulation
         self._passes: Passes = make_passes(
@@ -154,16 +155,22 @@ class Trainer:
     def evaluate(self, batch: Batch) -> Tensor:
         """Mean loss over a global batch; see :meth:`.engine.Engine.evaluate`."""
         with evaluation_mode(self.module), torch.no_grad():
-            self._laid_out.check_batch(batch)
+            self._check(batch)
             return self._mean_over_ranks(self._passes.evaluate(batch))
 
+    def _check(self, batch: Batch) -> None:
+        for check in self._laid_out.checks:
+            check(batch)
+
     def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
-        self._laid_out.check_batch(batch)
-        if self._applied is None:
+        self._check(batch)
+        rehearse = self._laid_out.rehearse
+        if self._applied is None and rehearse is not None:
             with evaluation_mode(self.module), torch.no_grad():
-                self._laid_out.rehearse(batch, self._passes.evaluate)
+                rehearse(batch, self._passes.evaluate)
         loss = self._passes.train(batch, self._scale.value, cutter)
-        self._laid_out.complete_gradients(self._weights)
+        for complete in self._laid_out.completions:
+            complete(self._weights)
         self._update()
         if self._applied is None:
             self._applied = self._observer.strategy(

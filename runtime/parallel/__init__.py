@@ -63,7 +63,7 @@ def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) 
     """
     if not meshes.is_data_only:
         copy_weights(model, meshes.world)
-    applied = Applied(module=model, check_batch=SameBatch(meshes))
+    applied = Applied(module=model, checks=(SameBatch(meshes),))
     for apply in _IN_ORDER:
         applied = apply(applied, meshes, config)
     for stage in applied.stages:

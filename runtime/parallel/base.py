@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -150,31 +150,9 @@ def _names(mesh: DeviceMesh) -> tuple[str, ...]:
     return mesh.mesh_dim_names or ()
 
 
-def nothing(last: bool) -> AbstractContextManager[None]:
-    """A context for models that need nothing around a micro-batch."""
-    return nullcontext()
-
-
 def knob_value(config: ResolvedConfig, name: str) -> Any:
     """The value of a knob in a configuration, else its default."""
     return dict(config.extras).get(name, RUNTIME_KNOBS[name].default)
-
-
-def accept(batch: Batch) -> None:
-    """Look at no batch."""
-
-
-def leave_gradients(weights: Weights) -> None:
-    """Take gradients as the backward pass leaves them."""
-
-
-def skip_rehearsal(batch: Batch, evaluate: Callable[[Batch], Tensor]) -> None:
-    """Train at once."""
-
-
-def keep_loss(loss: LossFunction) -> LossFunction:
-    """Work on micro-batches as they come."""
-    return loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +171,10 @@ class Applied:
     Attributes:
         module: what the step calls.
         around: what it does around each micro-batch.
-        check_batch: looks at a step's batch first, or raises a ConfigError.
-        rehearse: before the first step, given its batch and what evaluates one; may raise, too.
-        wrap_loss: from the loss of a micro-batch to what a rank computes of it.
-        complete_gradients: after the last backward pass, before gradients are used.
+        checks: look at a step's batch first, or raise a ConfigError.
+        rehearse: before the first step, given its batch and a function that evaluates one.
+        wrap_loss: from the loss of a micro-batch to the loss that a rank computes.
+        completions: changes of gradients after the last backward pass, before they are used.
         stages: stages of a pipeline that this rank has, which ``module`` then holds.
         along: the pipeline's ranks.
         owners: all weights and buffers of a pipeline's model, by name.
@@ -208,11 +186,11 @@ class Applied:
     along: DeviceMesh | None = None
     owners: Mapping[str, Owned] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
-    around: AroundMicroBatch = nothing
-    check_batch: Callable[[Batch], None] = accept
-    rehearse: Callable[[Batch, Callable[[Batch], Tensor]], None] = skip_rehearsal
-    wrap_loss: Callable[[LossFunction], LossFunction] = keep_loss
-    complete_gradients: Callable[[Weights], None] = leave_gradients
+    around: AroundMicroBatch = field(default=lambda last: nullcontext())
+    checks: tuple[Callable[[Batch], None], ...] = ()
+    rehearse: Callable[[Batch, Callable[[Batch], Tensor]], None] | None = None
+    wrap_loss: Callable[[LossFunction], LossFunction] | None = None
+    completions: tuple[Callable[[Weights], None], ...] = ()
 
     @property
     def roots(self) -> tuple[nn.Module, ...]:
@@ -230,15 +208,6 @@ class Applied:
     def weights(self) -> dict[str, nn.Parameter]:
         """Weights of this rank, trained or not."""
         return {n: weight for model in self.models for n, weight in model.named_parameters()}
-
-    def completed_by(self, complete: Callable[[Weights], None]) -> Applied:
-        """This layout, with one more thing done to gradients after those that are."""
-
-        def both(weights: Weights) -> None:
-            self.complete_gradients(weights)
-            complete(weights)
-
-        return replace(self, complete_gradients=both)
 
 
 class Passes(Protocol):

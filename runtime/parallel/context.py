@@ -64,14 +64,10 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         with applied.around(last), sharing.attention.on():
             yield
 
-    def check(batch: Batch) -> None:
-        applied.check_batch(batch)
-        sharing.check(batch)
-
     return replace(
         applied,
         around=around,
-        check_batch=check,
+        checks=(*applied.checks, sharing.check),
         rehearse=sharing.compare,
         wrap_loss=sharing.wrap,
     )

@@ -53,12 +53,11 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         return applied
     ends = _group_of_ends(meshes.world)
     first, last = places.tied
-    if rank == 0:
-        return applied.completed_by(_SharedGradient(first, ends))
-    if rank == layout.pipeline_parallel - 1:
-        with_last = applied.completed_by(_SharedGradient(last, ends))
-        return replace(with_last, copies={last: first})
-    return applied
+    if rank not in (0, layout.pipeline_parallel - 1):
+        return applied
+    share: Callable[[Weights], None] = _SharedGradient(last if rank else first, ends)
+    copies = {last: first} if rank else {}
+    return replace(applied, completions=(*applied.completions, share), copies=copies)
 
 
 def _counts(model: nn.Module, layout: Layout) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -188,7 +188,8 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     parallelize_module(model, mesh, styles, src_data_rank=None)
     _tie_again(model, tied)
     _share_random_state(mesh)
-    return applied.completed_by(_WholeGradients(mesh, tuple(_whole_weights(model, summed))))
+    whole = _WholeGradients(mesh, tuple(_whole_weights(model, summed)))
+    return replace(applied, completions=(*applied.completions, whole))
 
 
 def is_sequence_parallel(module: nn.Module) -> bool:

@@ -34,7 +34,7 @@ THROUGHPUT = OBJECTIVES["throughput"]
 
 @pytest.fixture(scope="module")
 def recorded() -> list[list[list[float]]]:
-    """Of each round, of each of three launches of one configuration, seconds of its steps."""
+    """Step seconds of three launches of one configuration in each round."""
     return [part["step_s"] for part in json.loads(DATA.read_text())["rounds"]]
 
 
@@ -71,7 +71,7 @@ class Machine:
         return Record(trial=trial, outcome=measurement(steps, self._factors[number]), wall_s=1.0)
 
     def play(self, playoff: Playoff) -> None:
-        """Round after round, each one that was recorded; the steps of a turn are alike."""
+        """Recorded rounds in their order; the steps of a turn are alike."""
         while playoff.stop_reason() is None:
             launches = list(self._chance.choice(self._rounds))
             self._chance.shuffle(launches)

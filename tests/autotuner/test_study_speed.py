@@ -1,4 +1,4 @@
-"""What a study does for a trial does not grow with the trials before it."""
+"""The work of a study for a trial does not grow with the trials before it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def new_study() -> Study:
 
 
 def further(study: Study, count: int) -> None:
-    """So many trials more, with whatever is launched again between them."""
+    """Run `count` more trials, with the repeats between them."""
     draw = np.random.default_rng(len(study.records))
     until = len(study.records) + count
     while len(study.records) < until:

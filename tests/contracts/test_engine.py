@@ -1,4 +1,4 @@
-"""What every engine keeps. A new one adds one line to ``WORKSHOPS``."""
+"""The contract of engines. A new one adds one line to ``WORKSHOPS``."""
 
 import atexit
 import json
@@ -109,7 +109,7 @@ def local(folder: Path) -> Workshop:
 
 @cache
 def fork_servers() -> ForkServerEngine:
-    """One for all tests, as its fork server takes seconds to start; it ends with this process."""
+    """Shared by all tests: its fork server starts slowly; it ends with this process."""
     variables = {name: text for name, text in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     backend = ForkServerEngine(environment=variables)
     atexit.register(backend.close)
@@ -158,7 +158,7 @@ def over_folder(folder: Path) -> Workshop:
 
 @cache
 def queue_jobs() -> None:
-    """One Slurm for all tests; it ends with this process."""
+    """Slurm for all tests; it ends with this process."""
     running = slurm.start(Path(tempfile.mkdtemp(prefix="slurm-")))
     atexit.register(slurm.stop, running)
     os.environ["SLURM_CONF"] = running.variables["SLURM_CONF"]
@@ -173,7 +173,7 @@ def over_slurm(folder: Path) -> Workshop:
 
 @cache
 def join_ray() -> None:
-    """One Ray for all tests; it ends with this process."""
+    """Ray for all tests; it ends with this process."""
     running = ray_cluster.start(1, cpus=8)
     atexit.register(ray_cluster.stop, running)
     for name, value in running.variables.items():
@@ -188,7 +188,7 @@ def over_ray(folder: Path) -> Workshop:
 
 @cache
 def join_kubernetes(real: bool) -> tuple[str, str]:
-    """One cluster of each kind for all tests, which ends with this process."""
+    """A cluster of each kind for all tests, which ends with this process."""
     folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
     running = kubernetes_cluster.start(folder, real=real, nodes=1)
     atexit.register(kubernetes_cluster.stop, running)

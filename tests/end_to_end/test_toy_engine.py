@@ -30,6 +30,6 @@ def test_a_tune_runs_its_trials_by_the_engine_of_another_package(
     assert process.returncode == 0, output
     assert "The toy engine is at work (toy)." in output
     summary = json.loads((place.results / "summary.json").read_text())
-    hosts = json.loads((place.results / "env.json").read_text())["hosts"]
+    devices = json.loads((place.results / "env.json").read_text())["devices"]
     assert summary["winner"] is not None
-    assert "toy" in json.dumps(hosts)
+    assert [device["host"] for device in devices] == ["toy"]

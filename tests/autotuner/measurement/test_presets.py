@@ -1,4 +1,4 @@
-"""What the three efforts are, spend and find."""
+"""The three efforts: their settings, their cost and their results."""
 
 from __future__ import annotations
 

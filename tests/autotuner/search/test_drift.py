@@ -24,7 +24,7 @@ CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
 SECONDS = st.floats(0.01, 100.0)
 EXPECTED = Prediction(peak_bytes=None, step_s=1.0, band=0.2, how="made up")
 LOADED = 2.0
-"""How much longer everything takes where the machine has other work."""
+"""Factor by which everything takes longer when the machine has other work."""
 
 
 def steps_of(step_s: float) -> Measurement:

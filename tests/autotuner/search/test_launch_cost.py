@@ -52,7 +52,7 @@ def step_bounds_s(
 
 
 def any_batch(micro: int = 4) -> SearchSpace:
-    """One rank, any global batch: micro-batches 1 to 1024."""
+    """Micro-batches 1 to 1024 of one rank, at any global batch."""
     choices = (KnobChoice("micro_batch", (micro,), ChoiceKind.MINIMUM),)
     baseline = candidate(micro=micro, ranks=1)
     return build_space(baseline, choices, GlobalBatchRule(), AutotuningSettings())
@@ -202,7 +202,7 @@ def ran(micro: int, step_s: float, *, stage: int = 0, accumulation: int = 1) -> 
 
 
 def bounds(records: list[Record], *others: tuple[int, int, int]) -> list[float]:
-    """Of (stage, micro-batch, accumulation)."""
+    """Bounds of rows of (stage, micro-batch, accumulation)."""
     rows = [candidate(stage=s, micro=m, accumulation=a) for s, m, a in others]
     return [*map(float, step_bounds_s(CandidateTable.from_candidates(rows), None, records))]
 

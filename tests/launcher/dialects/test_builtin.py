@@ -9,7 +9,6 @@ import pytest
 
 from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute, resolve
-from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.asked import UserWords
 from autoconf_launch.launcher.dialects import BuiltinDialect, document_of
 from autoconf_launch.launcher.script import ScriptSource, SpaceFile
@@ -30,7 +29,7 @@ def read(document: dict[str, Any], *arguments: str, space: str = "", **words: An
 
 
 def render(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:
-    """The document of a candidate that differs from the baseline in its layout alone."""
+    """The document of a candidate that differs from the baseline only in its layout."""
     changed = dataclasses.replace(user.baseline.layout, **layout)
     candidate = Candidate(layout=changed, extras=())
     return BuiltinDialect().render(candidate, given, "c").config.to_dict()
@@ -309,12 +308,6 @@ def test_a_candidate_with_further_knobs_is_read_back_as_itself() -> None:
     assert read(made).baseline == candidate
 
 
-@pytest.fixture
-def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where our runtime applies all kinds."""
-    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
-
-
 def search(section: object, world: int = 4, **autotuning: Any) -> dict[str, tuple[Any, ...]]:
     batch = {"gradient_accumulation_steps": 4}
     given = source({"parallelism": section, "autotuning": autotuning, **batch})
@@ -325,22 +318,20 @@ def search(section: object, world: int = 4, **autotuning: Any) -> dict[str, tupl
 DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 
 
-def test_all_opens_every_degree_that_the_runtime_applies(every_kind: None) -> None:
+def test_all_opens_every_degree_that_the_runtime_applies() -> None:
     found = search("all")
     assert {name: found[name] for name in DEGREES} == dict.fromkeys(DEGREES, (1, 2, 4))
     assert "virtual_pipeline" not in found
 
 
-def test_the_further_keys_of_a_family_are_searched_with_it_where_it_is_not_fast(
-    every_kind: None,
-) -> None:
+def test_the_further_keys_of_a_family_are_searched_with_it_where_it_is_not_fast() -> None:
     found = search({"pipeline": "all"}, fast=False)
     assert found["virtual_pipeline"] == (1, 2)
     assert found["pipeline_schedule"] == (None, "gpipe")
     assert "sequence_parallel" not in found
 
 
-def test_the_keys_of_parallelism_are_searched_by_lists(every_kind: None) -> None:
+def test_the_keys_of_parallelism_are_searched_by_lists() -> None:
     found = search(
         {
             "pipeline": [2, 1],
@@ -362,12 +353,12 @@ def test_the_keys_of_parallelism_are_searched_by_lists(every_kind: None) -> None
     ],
 )
 def test_a_key_stays_though_the_first_degree_listed_cannot_have_it(
-    every_kind: None, section: dict[str, Any], knob: str, value: object
+    section: dict[str, Any], knob: str, value: object
 ) -> None:
     assert search(section)[knob] == (value,)
 
 
-def test_a_split_is_one_value(every_kind: None) -> None:
+def test_a_split_is_one_value() -> None:
     assert search({"pipeline": 2, "pipeline_split": [1, 3]})["pipeline_split"] == ((1, 3),)
 
 
@@ -392,7 +383,7 @@ def test_a_wrong_family_of_a_tuning_space_is_refused(space: str, says: str) -> N
         read({"parallelism": "all"}, space=space)
 
 
-def test_a_candidate_is_written_with_all_of_its_parallelism(every_kind: None) -> None:
+def test_a_candidate_is_written_with_all_of_its_parallelism() -> None:
     layout = Layout(
         tensor_parallel=2,
         pipeline_parallel=2,
@@ -408,7 +399,7 @@ def test_a_candidate_is_written_with_all_of_its_parallelism(every_kind: None) ->
     assert Candidate(layout=found.layout, extras=found.extras) == candidate
 
 
-def test_what_a_candidate_lacks_of_parallelism_leaves_the_document(every_kind: None) -> None:
+def test_what_a_candidate_lacks_of_parallelism_leaves_the_document() -> None:
     given = {
         "parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe", "pipeline_split": [1, 3]}
     }

@@ -15,7 +15,6 @@ from autoconf_launch.core import (
     Software,
     Workload,
 )
-from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.estimates import (
     PlanRequest,
     TrainingRequest,
@@ -41,24 +40,6 @@ def test_data_parallelism_zero_and_recomputation_run_here() -> None:
     assert rule(GPT2, recompute=Recompute.FULL, **wide) is None
 
 
-@pytest.mark.parametrize(
-    ("degree", "name"),
-    [
-        ("pipeline_parallel", "runtime_pipeline"),
-        ("context_parallel", "runtime_context"),
-        ("expert_parallel", "runtime_expert"),
-    ],
-)
-def test_kinds_that_the_runtime_does_not_apply_are_planned_only(
-    degree: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", frozenset({"data", "tensor"}))
-    layout = {degree: 2, "data_parallel": 2, "accumulation": 4}
-    assert rule(MIXTRAL, **layout) == name
-    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
-    assert rule(MIXTRAL, **layout) is None
-
-
 def test_offload_is_planned_only() -> None:
     assert rule(offload=Offload.OPTIMIZER) == "runtime_offload"
 
@@ -81,17 +62,11 @@ def test_more_tensor_ranks_than_key_value_heads_are_planned_only() -> None:
         ({"pipeline_parallel": 2, "virtual_pipeline": 17, "accumulation": 2}, "runtime_virtual"),
     ],
 )
-def test_what_no_runtime_could_run_is_planned_only(
-    layout: dict[str, int], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
+def test_what_no_runtime_could_run_is_planned_only(layout: dict[str, int], name: str) -> None:
     assert rule(MIXTRAL, **layout) == name
 
 
-def test_some_layers_are_recomputed_where_each_rank_has_one_stage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(keys, "CHECKPOINTING_KEYS", frozenset({"mode", "layers"}))
+def test_some_layers_are_recomputed_where_each_rank_has_one_stage() -> None:
     assert rule(layers=2, recompute=Recompute.FULL) is None
     piped: dict[str, Any] = {"pipeline_parallel": 2, "virtual_pipeline": 2, "accumulation": 2}
     assert rule(layers=2, recompute=Recompute.FULL, **piped) == "runtime_layers"

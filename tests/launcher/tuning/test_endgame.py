@@ -1,4 +1,4 @@
-"""What is launched after a search, on replayed outcomes."""
+"""Launches after a search, on replayed outcomes."""
 
 from __future__ import annotations
 

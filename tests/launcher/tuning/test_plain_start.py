@@ -222,7 +222,7 @@ def test_the_start_is_remembered_for_a_tune_that_goes_on(tmp_path: Path) -> None
 
 
 def other_start(request: LaunchRequest) -> str:
-    """Works alone only."""
+    """Works only by itself."""
     if not request.alone:
         raise OtherStartError(ALONE, "alone it is", first=ProfileFailedError("first", CRASH))
     return "works"
@@ -281,8 +281,6 @@ def trial_of(number: int, micro: int, kind: FailureKind | None = None) -> Record
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What is read of a study that has ended."""
-
     records: tuple[Record, ...]
     repeats: tuple[Record, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Whether ranks go on after a soak's steps: rank 0 decides, and any rank can be in the way."""
+"""Ranks go on after a soak's steps: rank 0 decides, and any rank can be in the way."""
 
 from __future__ import annotations
 
