@@ -177,7 +177,9 @@ def follow_events(results: Results) -> Iterator[Event]:
             now = results.paths.journal.stat().st_size
             if now != size:
                 size = now
-                yield from followed.new(read_journal(results.paths.journal))
+                yield from followed.new(
+                    read_journal(results.paths.journal), is_over=not more_to_come
+                )
         if not more_to_come:
             return
         time.sleep(LOOK_EVERY_S)
@@ -199,7 +201,7 @@ class _Followed:
         self._rounds = 0
         self._best: Record | None = None
 
-    def new(self, contents: JournalContents) -> Iterator[Event]:
+    def new(self, contents: JournalContents, *, is_over: bool) -> Iterator[Event]:
         """Events of what came back since the last call; all of a folder that starts anew."""
         parts = (contents.told, contents.finals, contents.soaks)
         if any(len(part) < count for part, count in zip(parts, self._counts, strict=True)):
@@ -210,11 +212,12 @@ class _Followed:
         for place, (records, earlier) in enumerate(zip(parts, times, strict=True)):
             first = self._counts[place]
             if place == 2 and len(records) > first:
-                yield from self._round(contents, before_s[2])
+                yield from self._round(contents, before_s[2], is_over=True)
             for record, time_s in [*zip(records, earlier.times_s, strict=True)][first:]:
                 yield self._finish(record, before_s[place] + time_s)
             if place == 1 and len(records) > first:
-                yield from self._round(contents, before_s[1] + lasts_s[1])
+                now_s = before_s[1] + lasts_s[1]
+                yield from self._round(contents, now_s, is_over=is_over or _is_whole(contents))
         self._counts = (len(parts[0]), len(parts[1]), len(parts[2]))
 
     def _finish(self, record: Record, elapsed_s: float) -> TrialFinished:
@@ -224,13 +227,15 @@ class _Followed:
             self._best = best_of(known, self._objective)
         return TrialFinished(record=record, best=self._best, elapsed_s=elapsed_s)
 
-    def _round(self, contents: JournalContents, elapsed_s: float) -> Iterator[RoundFinished]:
+    def _round(
+        self, contents: JournalContents, elapsed_s: float, *, is_over: bool
+    ) -> Iterator[RoundFinished]:
         """The last round that is over, if it is a new one; launches of the next one show that."""
         if not contents.finals:
             return
         noise = estimate_noise(contents.told)
         rounds = rounds_of(contents.records, contents.finals, self._objective, noise)
-        count = rounds.count(before=math.inf if _is_whole(contents) else _last_round(contents))
+        count = rounds.count(before=math.inf if is_over else _last_round(contents))
         if count > self._rounds:
             self._rounds = count
             yield RoundFinished(
@@ -257,4 +262,4 @@ def _is_whole(contents: JournalContents) -> bool:
     number = _last_round(contents)
     last = [record.trial for record in contents.finals if record.trial.attempt == number]
     members = {trial.turn.next_name for trial in last if trial.turn}
-    return bool(contents.soaks) or (bool(members) and members <= {trial.name for trial in last})
+    return bool(members) and members <= {trial.name for trial in last}

@@ -44,6 +44,14 @@ _ONLY_DEEPSPEED = (
 )
 _NO_BATCH = "It sets no batch, so that a micro-batch of 1 without accumulation is assumed."
 _MOST_KEYS = 5
+_TOGETHER = (
+    'All stages are explored together, best prediction first; "strategy": "staged" under '
+    '"autotuning" goes stage by stage.'
+)
+_STAGED = (
+    "Stages are explored one after the other, each as long as the one before was better; "
+    '"strategy": "global" explores all together.'
+)
 _AWAITS_PROFILE = (
     "A tune learns from its profile run what nothing here sets; it may search more micro-batches."
 )
@@ -89,7 +97,8 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     stages = tuple(_stage_views(user, space))
     said = (_AWAITS_PROFILE,) if user.awaits_profile else space.notes
-    notes = tuple(dict.fromkeys((*notes, *said)))
+    staged = Grouping.of_settings(user.settings).staged
+    notes = tuple(dict.fromkeys((*notes, *said, _STAGED if staged else _TOGETHER)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
 
 

@@ -210,3 +210,12 @@ def test_a_batch_that_is_assumed_is_said(config: str, tmp_path: Path) -> None:
     assert said not in show(RANKS, "--config", config)
     (tmp_path / "none.json").write_text('{"zero_optimization": {"stage": 1}}')
     assert said in show(RANKS, "--config", "none.json")
+
+
+@pytest.mark.parametrize(("strategy", "how"), [("global", "together"), ("staged", "one after")])
+def test_the_order_of_exploration_is_said(tmp_path: Path, strategy: str, how: str) -> None:
+    config = {"train_batch_size": 8, "autotuning": {"enabled": True, "strategy": strategy}}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(config))
+    text = "\n".join(show_spaces(["--config", str(path)]))
+    assert f"tages are explored {how}" in text
