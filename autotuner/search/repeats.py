@@ -32,7 +32,7 @@ from ..space import (
     Record,
     Trial,
 )
-from ..strategies import MOST_SEEN, by_process, costs
+from ..strategies import MOST_SEEN, costs, learn_costs
 
 CHANCE = 0.02
 """Probability that an ordinary trial counts as a surprise."""
@@ -223,7 +223,7 @@ def is_surprise(record: Record, others: Sequence[Record], objective: Objective) 
     found = costs(table, predictions, known, objective)
     if len(found.usable_S) < (1 if found.predicted else _FEWEST):
         return False
-    expected = by_process(table, predictions, found)
+    expected = learn_costs(table, predictions, found)
     samples = record.trial.candidate.layout.global_batch
     cost = math.log(objective.cost_s(record.measurement.mean_step_s, samples))
     of_launches = math.sqrt(2.0) * estimate_noise(known).between

@@ -29,9 +29,6 @@ a colon, with the text after it. ``model_based`` and ``xgboost`` are the same tu
 LEARNED = ("model_based", "xgboost")
 """Names of the tuner that learns costs and draws conclusions from curves of throughput."""
 
-by_process = learn_costs
-"""Former name."""
-
 _ENTRY_POINTS = "autoconf_launch.strategy"
 """Group in which other packages register theirs, with the same kind of value."""
 
