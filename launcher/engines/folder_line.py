@@ -57,7 +57,7 @@ class Starter(ABC):
 
     @abstractmethod
     def is_queued(self, node: int) -> bool:
-        """Whether an agent waits for its host."""
+        """True while an agent waits for its host."""
 
     @abstractmethod
     def why_queued(self, node: int) -> str:
