@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from autoconf_launch.autotuner.playoff.contender import Contender, compare
+from autoconf_launch.autotuner.measurement import PRIOR
+from autoconf_launch.autotuner.playoff.rule import Rounds
 from autoconf_launch.autotuner.space.settings import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
@@ -87,18 +88,15 @@ def draw_launches(step: float, launch: float) -> Draw:
 
 def study(draw: Draw, seed: int) -> list[tuple[bool, float]]:
     """After each round, whether every interval so far was true, and half the width of the last."""
-    chance, contenders, found, true = random.Random(seed), (_contender(), _contender()), [], True
+    chance, found, true = random.Random(seed), [], True
+    rounds = Rounds([_record([0.0], 0)] * 2, OBJECTIVES["throughput"], PRIOR)
     for number in range(1, max(ROUNDS) + 1):
-        for contender, steps in zip(contenders, draw(chance), strict=True):
+        for contender, steps in zip(rounds.contenders, draw(chance), strict=True):
             contender.rounds[number] = _record(steps, number)
-        last = compare(*contenders, OBJECTIVES["throughput"])
+        last = rounds.compare(*rounds.contenders)
         true = true and not last.differs
         found.append((true, last.width))
     return found
-
-
-def _contender() -> Contender:
-    return Contender(_record([0.0], 0))
 
 
 def _record(logs: Steps, number: int) -> Record:

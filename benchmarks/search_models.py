@@ -34,18 +34,47 @@ HEADER = (
     "certificates true",
     "deepspeed",
 )
-PREAMBLE = f"""# Which model decides in the search
+PREAMBLE = f"""# The learned model of the search
 
 Made by `python benchmarks/search_models.py --write`. Mean trials until one is within 2 % of the
-best, at most {MOST_TRIALS}; one more is counted where that is not enough. "process" is the
-Gaussian process, "trees" the boosted trees of XGBoost; `model_based` takes the trees where six
-knobs or more vary. "stopped after" and what follows are of `model_based`; "deepspeed" is the
-ranker of the DeepSpeed Autotuner.
+best, at most {MOST_TRIALS}; one more is counted if that is not enough. `model_based` learns by
+XGBoost; "deepspeed" is the ranker of the DeepSpeed Autotuner.
 
 Published landscapes are predicted with the constants that users get, which these tables informed.
 The simulated clusters have eight knobs that depend on each other; their formulas were written
-before any tuner was run on them. How many trees there are, how deep they are, and from how many
-knobs on they are taken was set with sight of ten clusters of other seeds than these.
+before any tuner was run on them. The number and depth of the trees was set with ten clusters of
+other seeds than these.
+
+## Against the Gaussian process that it replaced
+
+Until commit 31b233ff a Gaussian process learned with up to five varying knobs, and the same trees
+from six on; the process also made the certificates. Both sides were run on the same machine (2
+shared CPU cores, load 1 to 25; nothing here is timed). Trials to 2 %, mean and worst group:
+
+| landscapes of `search_landscapes.py` | groups | process | XGBoost | worst more | stopped after |
+| --- | --- | --- | --- | --- | --- |
+| vtrain_single_node | 44 | 1.11 (2) | 1.11 (2) | 0 | 4.2, now 4.3 |
+| vtrain_multi_node | 2 | 2.00 (2) | 2.50 (3) | 1 | 7.0, now 7.5 |
+| amp_homogeneous_t4 | 1 | 3.00 (3) | 3.00 (3) | 0 | 9.0, now 9.0 |
+| amp_heterogeneous_v100_t4 | 1 | 1.00 (1) | 1.00 (1) | 0 | 6.0, now 7.0 |
+| vtrain_single_node, only constants | 44 | 1.89 (4) | 1.93 (6) | 2 | 5.0, now 5.9 |
+| vtrain_multi_node, only constants | 2 | 2.50 (4) | 2.00 (3) | 0 | 7.5, now 7.0 |
+| T4 and V100+T4, only constants | 2 | 2.00 (3) | 2.00 (3) | 0 | 7.5, now 8.0 |
+| without noise, only constants | 56 | 1.79 | 1.80 | 2 | 4.8, now 5.5 |
+| 2 % noise | 168 | 1.80 | 1.81 | 2 | 4.8, now 5.5 |
+| 5 % noise | 168 | 2.24 | 2.48 | 43 | 5.1, now 5.7 |
+
+The mean over the 48 groups rises by 0.02, also with only the constants; all certificates of
+these are true, as before; with noise 154 of 155 and 155 of 155 are. The 5 % row is above the
+0.2 that was allowed: one group (39.1 B, 47 settings) is never within 2 % in two of three draws, in
+one before; the rest of the row needs as many trials as before. Its best settings then differ by
+noise only, and what a curve of throughput rules out depends on the first trials. Simulated
+clusters need as many trials as before or fewer (1,000 candidates: 16.00, now 15.33).
+
+Few rows decide little: all measurements share one factor, and trees shrink the rest. Tried and not
+taken: uncertainty that grows with the distance to measured rows, members that all learn from every
+row, and random subsets of features; each was better in some landscapes and up to 30 trials worse
+in a simulated one.
 """
 
 
@@ -59,7 +88,7 @@ def main() -> None:
         text = markdown(pool.map(row, landscapes(), chunksize=1), HEADER)
     print(text)
     if flags.write:
-        RESULT.write_text(f"{PREAMBLE}\n{text}\n", encoding="utf-8")
+        RESULT.write_text(f"{PREAMBLE}\n## All landscapes\n\n{text}\n", encoding="utf-8")
 
 
 def landscapes() -> list[tuple[str, Callable[[], list[Landscape]]]]:

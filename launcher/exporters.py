@@ -28,7 +28,7 @@ TABLE = {
     "lightning": Exporter(".yaml", f"{_OURS}.optimum:lightning"),
     "hf_trainer": Exporter(".args", f"{_OURS}.optimum:hf_trainer"),
     "nemo1": Exporter(".yaml", f"{_OURS}.optimum:nemo1", f"{_NEMO}.nemo1_file:nemo1"),
-    "nemo2": Exporter(".py", f"{_NEMO}.nemo2_recipe:nemo2", f"{_NEMO}.nemo2_call:nemo2"),
+    "nemo2": Exporter(".py", f"{_NEMO}.nemo2_call:nemo2_lines", f"{_NEMO}.nemo2_call:nemo2"),
     "native": Exporter(".json", f"{_OURS}.optimum:native"),
 }
 EXPORTERS = tuple(name for name, row in TABLE.items() if row.optimum)

@@ -1,7 +1,7 @@
 """NVIDIA's tools under their names, installed as ``autoconf_launch.nemo``.
 
-``AutoConfigurator``, ``generate_configs`` and ``get_results`` are those of NeMo 2.0's Auto
-Configurator; each is imported when it is first used.
+``AutoConfigurator``, ``generate_configs`` and ``get_results`` have the interface of NeMo
+2.0's Auto Configurator; each is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

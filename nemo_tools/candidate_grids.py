@@ -1,7 +1,7 @@
 """The points of NVIDIA's grids and of our planner's that can run, each once.
 
 NVIDIA's tool keeps points that need more GPUs than there are, leaves context parallelism out of
-its second check of the batch, and writes some twice; here each kept point runs and stands once.
+its second check of the batch, and writes some twice; here each kept point exists and runs once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Mesh: TypeAlias = tuple[int, int, int, int]
 class SearchedModel:
     """The model that a grid is for; ``layers`` of T5 counts one stack.
 
-    ``recompute_layers`` takes the place of the grid's where ``method`` is block.
+    ``recompute_layers`` replaces the grid's layers if ``method`` is block.
     """
 
     family: Family
@@ -61,8 +61,8 @@ class NemoCandidate:
 def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ...]:
     """Every valid point once, in NVIDIA's order.
 
-    That is by layers that checkpoint, or where none do by micro-batch, ascending; inside by
-    tensor, pipeline, context, expert. Take the first few by :func:`limit_candidates`.
+    The order is by checkpointed layers, or by micro-batch if there are none, ascending; then by
+    tensor, pipeline, context and expert ranks. :func:`limit_candidates` takes the first few.
     """
     found = dict.fromkeys(_points(grid, model))
     has_layers = any(one.recompute_layers is not None for one in found)
@@ -200,7 +200,7 @@ class PlannerGridQuestion:
         memory_bytes: of each GPU.
         degrees: that a user listed, or that the framework of the runs has; the planner chooses
             those that are open. ZeRO is 0 or 1, a distributed optimizer. Each number of
-            ``recompute_layers`` (``act_ckpt_layers``; 0 for none) is a run of its own.
+            ``recompute_layers`` (``act_ckpt_layers``; 0 for none) is a separate run.
     """
 
     training: Training
@@ -238,7 +238,7 @@ class PlannerCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmetValues:
-    """Values that were asked for and that no candidate has.
+    """Requested values that no candidate has.
 
     Attributes:
         values: flag and value of each.
@@ -372,7 +372,7 @@ def _values(one: PlannerCandidate) -> dict[str, int]:
 
 
 def _why_unmet(values: dict[str, int], question: PlannerGridQuestion) -> UnmetValues:
-    """Ask for these values alone, and see what drops the last layout."""
+    """Ask only for these values, and see what drops the last layout."""
     single: dict[str, Any] = {_FLAGS[flag]: (value,) for flag, value in values.items()}
     alone = replace(question, degrees=replace(question.degrees, **single))
     rule, why = reason(_points_of(alone), values)

@@ -26,7 +26,7 @@ def generate_configs(runner: AutoConfigurator) -> tuple[Any, dict[str, Any]]:
     """The base configuration, and each candidate's by the name of its run.
 
     A recipe that is a ``run.Partial`` has candidates that are copies of it. Any other gives
-    recipes where NeMo and NeMo-Run are installed, and mappings where they are not.
+    recipes if NeMo and NeMo-Run are installed, and mappings if they are not.
 
     Raises:
         ConfigError: the recipe has no place for what a candidate sets.
@@ -165,7 +165,7 @@ def _set(recipe: Any, path: Keys, value: Any) -> None:
 
 
 def _set_paths(recipe: Any, paths: Any) -> None:
-    """Set paths on the recipe's own data where it has any, else on NeMo's data for pretraining."""
+    """Set paths on the recipe's own data, or on NeMo's data for pretraining if it has none."""
     data = recipe.data
     try:
         data.paths = paths

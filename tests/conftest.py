@@ -66,6 +66,6 @@ def file_lock(path: Path, how: int) -> Iterator[None]:
 def _no_earlier_tune(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What one test measured is no history of another's."""
+    """Give each test an empty history of tunes."""
     folder = tmp_path_factory.getbasetemp() / f"user-{next(_NUMBERS)}"
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))

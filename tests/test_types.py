@@ -1,4 +1,4 @@
-"""One type for one idea: public dataclasses outside core do not repeat each other's fields."""
+"""A single type for an idea: public dataclasses outside core do not repeat each other's fields."""
 
 import itertools
 

@@ -1,11 +1,11 @@
 """Bytes that a micro-batch holds until its backward pass.
 
-The profile run looks at the bare model, so what was traced or measured is without recomputation;
-rows that recompute are scaled by the ratio that the blocks give.
+The profile run looks at the bare model, so traced and measured activations are without
+recomputation; rows that recompute are scaled by the ratio that the blocks give.
 
 Every kind has a ``split`` part, shared by the tensor-parallel ranks, and a ``whole`` part, which
-only sequence parallelism shares. All numbers depend on the model and the training alone, so that
-they are computed once for any number of candidates.
+only sequence parallelism shares. All numbers depend only on the model and the training, so they
+are computed once for any number of candidates.
 
 Source:
     Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
@@ -34,7 +34,7 @@ from .weights import ModelWeights, attention_kinds
 
 _NOTHING = Line(0.0, 0.0)
 SECOND_MICRO_BATCH = "accumulation"
-"""The traced phase of a micro-batch whose gradients are added to those of an earlier one."""
+"""The traced phase of a micro-batch whose gradients are added to earlier gradients."""
 
 
 def activation_line(
@@ -42,16 +42,15 @@ def activation_line(
 ) -> Line:
     """Bytes at the fullest moment without recomputation, over the samples of a micro-batch.
 
-    Traced peaks weigh more than measured bytes, those more than the sum over blocks; NaN where
-    none of them is known. The fixed part is what no sample takes, such as weights that autocast
-    has cast.
+    Traced peaks are preferred to measured bytes, these to the sum over blocks; NaN if none is
+    known. The fixed part does not depend on samples, such as weights that autocast has cast.
 
     Args:
         spec: the model.
         rest_bytes: weights and optimizer state of the unsharded model, which traced peaks
             include.
         gradient_bytes: its gradients, which the phases after "forward" include too.
-        logits: what is counted apart, and is in the peaks of these phases.
+        logits: bytes that are counted separately but are in the peaks of these phases.
     """
     if spec.traced_peaks:
         lines = [
@@ -68,7 +67,7 @@ def activation_line(
 
 
 def _full_phases(spec: ModelSpec) -> list[str]:
-    """Those that are full with all gradients: a second micro-batch where one was traced."""
+    """Phases with all gradients: a second micro-batch if one was traced."""
     phases = dict.fromkeys(peak.phase for peak in spec.traced_peaks)
     return [SECOND_MICRO_BATCH] if SECOND_MICRO_BATCH in phases else [*phases]
 
@@ -104,7 +103,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerActivations:
-    """What a layer keeps, by kind.
+    """Activations kept by a layer, by kind.
 
     Attributes:
         scores: the matrix of attention scores, its softmax and dropout; none with flash attention.
@@ -125,7 +124,7 @@ class LayerActivations:
 def layer_activations(
     workload: Workload, framework: Framework, *, sparse: bool, crossed: bool
 ) -> LayerActivations:
-    """What a layer keeps without recomputation; ``crossed`` ones attend to an encoder, too."""
+    """Activations without recomputation; ``crossed`` layers attend to an encoder, too."""
     a = workload.architecture
     size = workload.precision.value_bytes
     attentions = 2 if crossed else 1
@@ -144,7 +143,7 @@ def layer_activations(
 def selective_activations(
     workload: Workload, framework: Framework, *, sparse: bool, crossed: bool
 ) -> LayerActivations:
-    """What a layer keeps with selective recomputation.
+    """Activations of a layer with selective recomputation.
 
     Megatron and DeepSpeed compute attention scores again (Korthikanti et al. 2022, section 5),
     Megatron with flash attention the modules of ``repeats_modules``.
@@ -174,7 +173,7 @@ def selective_activations(
 def _without_modules(
     workload: Workload, framework: Framework, every: LayerActivations, *, sparse: bool
 ) -> LayerActivations:
-    """What norms read, latents, attention's output, and what experts' activations read."""
+    """Inputs of norms, latents, attention's output, and inputs of experts' activations."""
     a = workload.architecture
     size, product_bytes = workload.precision.value_bytes, _product_bytes(workload, framework)
     outputs = Split(whole=-a.hidden * product_bytes)
@@ -196,13 +195,13 @@ def kept_activations(
     sparse: bool = False,
     crossed: bool = False,
 ) -> LayerActivations:
-    """What a layer keeps that is not recomputed in full."""
+    """Activations of a layer that is not recomputed in full."""
     wanted = selective_activations if kind is Recompute.SELECTIVE else layer_activations
     return wanted(workload, framework, sparse=sparse, crossed=crossed)
 
 
 def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
-    """Gradients that live beside a layer's activations at its fullest moment."""
+    """Gradients alongside a layer's activations at its fullest moment."""
     a = workload.architecture
     size = workload.precision.value_bytes
     ffn = _active_ffn(workload) if sparse else a.ffn
@@ -223,7 +222,7 @@ def _attention(workload: Workload, product_bytes: float) -> Split:
 def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
     """The input of the projections; queries, keys, values; the output, which a product reads.
 
-    A state's are kept before and after their convolution, beside gate and output.
+    A state's inputs are kept before and after their convolution, besides gate and output.
     """
     if (state := a.state) is not None:
         wide = 2 * (2 * state.keys + state.values) + 2 * state.values
@@ -307,9 +306,9 @@ def _product_bytes(workload: Workload, framework: Framework) -> float:
 
 _TOKEN_BYTES = 8
 _LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
-"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits beside 16-bit ones;
+"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
 older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
-in fp32 beside 16-bit logits."""
+in fp32 besides 16-bit logits."""
 _FUSED_LOGIT_BYTES = 6.0
 _PARALLEL_LOGIT_BYTES = 18.0
 """torch's loss_parallel: its backward makes one more fp32 array."""
@@ -454,7 +453,7 @@ def _working_bytes(
     runs: list[_Run],
     cells: tuple[Floats, Floats, Floats],
 ) -> Floats:
-    """What is recomputed of the largest layer, its gradients, and its gathered input."""
+    """Recomputed activations of the largest layer, its gradients, and its gathered input."""
     tokens_C, whole_C, split_C = cells
     kind_C = columns.recompute_C
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)

@@ -1,14 +1,14 @@
 """Predictions corrected by a few measurements of the user. Not: the constants of ``physics``.
 
-The logarithm of measured over predicted time is a sum of effects, each normal around 0 with a
-spread of its own: one of the software, one of each tensor-parallel degree of a model, one of each
-size of micro-batch under a degree, one of layers of the same kernels (equal width besides, however
-many there are), one of runs over several nodes, and one that changes smoothly with layout and
-width, so that layouts like the measured ones move with them. Models that are measured on the same
-machine share all but the second. Few measurements move predictions little; the most probable
-correction is a Gaussian process (Rasmussen and Williams 2006, equation 2.25), and what is left of
-its variance says which further measurement narrows a prediction most (equation 2.26).
-``benchmarks/planner_calibration.py`` finds the spreads (the same book, equation 2.30).
+The logarithm of measured over predicted time is a sum of effects, each normal around 0 with its
+own spread: the software, each tensor-parallel degree of a model, each size of micro-batch under a
+degree, layers of the same kernels (equal width besides, any number of them), runs over several
+nodes, and a smooth effect of layout and width, so that layouts similar to measured layouts move
+with them. Models that are measured on the same machine share all but the second. Few measurements
+move predictions little; the most probable correction is a Gaussian process (Rasmussen and Williams
+2006, equation 2.25), and its remaining variance shows which other measurement narrows a prediction
+most (equation 2.26). ``benchmarks/planner_calibration.py`` finds the spreads (the same book,
+equation 2.30).
 Shapes: R = rows, M = measured rows, E = effects, L = kinds of levels, D = directions.
 """
 
@@ -29,7 +29,7 @@ EFFECTS = (
 SPREADS = (0.033, 0.057, 0.031, 0.031, 0.065, 0.063)
 """Spread of each effect: the most probable ones on all published tables together."""
 NOISE = 0.022
-"""What no effect explains, two runs of one setting included; from the same fit."""
+"""Unexplained spread, including two runs of one setting; from the same fit."""
 _SEVERAL_NODES = EFFECTS.index("several nodes")
 _LEAST_SCALE = 0.25
 LARGEST_ERROR = 0.35
@@ -39,12 +39,12 @@ _FAR = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Likeness:
-    """What rows have in common.
+    """Effects that rows share.
 
     Attributes:
-        levels_RL: numbers that are equal where rows share an effect, a column for each kind.
+        levels_RL: numbers that are equal if rows share an effect, a column for each kind.
         are_over_nodes_R: rows whose ranks are on more than one node.
-        places_RD: where a layout stands; 1 apart is a factor of 2 in a degree or a size.
+        places_RD: place of a layout; 1 apart is a factor of 2 in a degree or a size.
     """
 
     levels_RL: Ints
@@ -72,17 +72,17 @@ class Likeness:
 def calibration_factors(
     predicted_s_R: Floats, likeness: Likeness, measured_rows: Ints, measured_s_M: Floats
 ) -> Floats:
-    """What ``estimate`` takes as calibration, given the seconds of some rows; 1 without any."""
+    """Calibration for ``estimate``, from the seconds of some rows; 1 without any."""
     missing = error_logs(predicted_s_R[measured_rows], measured_s_M)
     return corrections(likeness, measured_rows, missing).factor_R
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Corrections:
-    """What measured rows say of all rows.
+    """Corrections of all rows by measured rows.
 
     Attributes:
-        factor_R: by how much predicted seconds are to be multiplied; 1 without measured rows.
+        factor_R: factor for predicted seconds; 1 without measured rows.
         before_R, left_R: spread of the logarithm of the error, without and with them.
     """
 
@@ -125,10 +125,10 @@ def _covariance(likeness: Likeness, rows_M: Ints, scale: float) -> Floats:
 
 
 def effect_scale(spread: float, *, over_nodes: bool) -> float:
-    """Variances of effects, over those of the published tables, by which a row has a spread.
+    """Variances of effects that give a row its spread, over the published tables' variances.
 
     Args:
-        spread: of the row's error, noise included.
+        spread: spread of the row's error, noise included.
         over_nodes: whether its ranks are on several nodes.
     """
     seen = np.square(SPREADS).sum() - (0 if over_nodes else SPREADS[_SEVERAL_NODES] ** 2)
@@ -136,7 +136,7 @@ def effect_scale(spread: float, *, over_nodes: bool) -> float:
 
 
 NINE_OF_TEN = 1.645
-"""Standard deviations within which nine of ten normal numbers lie."""
+"""Standard deviations within which nine of ten normal numbers are."""
 SURPRISE = 3.0
 """Spreads beyond which a measurement contradicts what the effects allow."""
 
@@ -157,7 +157,7 @@ class ErrorBelief:
 
     @staticmethod
     def before(likeness: Likeness, scale: float = 1.0, noise: float = NOISE) -> ErrorBelief:
-        """What is known of rows before any measurement; ``scale`` as above."""
+        """Belief before any measurement; ``scale`` as above."""
         count = len(likeness.levels_RL)
         shared_RR = _covariance(likeness, np.arange(count), scale)
         return ErrorBelief(mean_R=np.zeros(count), covariance_RR=shared_RR, noise=noise)
@@ -167,11 +167,11 @@ class ErrorBelief:
         return float(np.sqrt(self.covariance_RR[row, row] + self.noise**2))
 
     def after(self, rows_M: Ints, logs_M: Floats) -> ErrorBelief:
-        """What is known once some rows have been measured (equations 2.25 and 2.26).
+        """Belief after some rows were measured (equations 2.25 and 2.26).
 
         Args:
-            rows_M: each at most once.
-            logs_M: of measured over predicted seconds.
+            rows_M: measured rows, each at most once.
+            logs_M: logarithms of measured over predicted seconds.
         """
         with_rows_RM = self.covariance_RR[:, rows_M]
         gain_RM = np.linalg.solve(self._among(rows_M), with_rows_RM.T).T
@@ -196,7 +196,7 @@ class ErrorBelief:
 
 
 def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
-    """Logarithm of measured over predicted, cut off where it is no longer an error of degree."""
+    """Logarithm of measured over predicted, cut off at ``LARGEST_ERROR``."""
     logs_M = np.log(measured_s_M / predicted_s_M)
     return np.asarray(logs_M.clip(-LARGEST_ERROR, LARGEST_ERROR))
 
@@ -204,10 +204,10 @@ def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
 def likeness(
     layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats, gpus_per_node: Ints
 ) -> Likeness:
-    """What rows share.
+    """Effects that rows share.
 
     Args:
-        layouts: one for each row.
+        layouts: layout of each row.
         software: equal for rows of one GPU, precision and training code.
         model: equal for rows of one model.
         shapes: hidden width and tokens of a sample of each row's model, as two columns.
@@ -230,7 +230,7 @@ def likeness(
 
 
 def _number_rows(keys: tuple[Ints | Floats, ...]) -> Ints:
-    """A number for each row, equal where all keys are."""
+    """A number for each row, equal if all keys are equal."""
     table = np.column_stack(keys).astype(np.int64)
     return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].ravel())
 
@@ -241,7 +241,7 @@ SMALLEST_GROUP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeAccuracy:
-    """Errors in percent, Spearman's correlation between -1 and 1; None where there is nothing.
+    """Errors in percent, Spearman's correlation between -1 and 1; None without data.
 
     Regret: time of the predicted best over the true best, less 1.
     """
@@ -286,7 +286,7 @@ def time_accuracy(
 
 
 def spearman(a_R: Floats, b_R: Floats) -> float:
-    """Correlation of ranks, equal values sharing theirs; 0 where all of one side are equal."""
+    """Correlation of ranks, equal values sharing theirs; 0 if all of one side are equal."""
     a, b = _ranks(a_R), _ranks(b_R)
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a @ a) * (b @ b)))
@@ -294,7 +294,7 @@ def spearman(a_R: Floats, b_R: Floats) -> float:
 
 
 def top1_regret(predicted_R: Floats, measured_R: Floats) -> float:
-    """How much longer the predicted best takes than the true best, as a share."""
+    """Share by which the predicted best takes longer than the true best."""
     return float(measured_R[np.argmin(predicted_R)] / measured_R.min()) - 1.0
 
 

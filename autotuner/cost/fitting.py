@@ -1,4 +1,4 @@
-"""Whether a layout fits, and the smallest changes that would make it fit."""
+"""Fit of a layout, and the smallest changes that would make it fit."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLimits:
-    """What the smallest node has.
+    """Limits of the smallest node.
 
     Attributes:
         device_bytes: memory of its smallest GPU.
-        gpus: beyond them no tensor parallelism is proposed.
-        host_bytes: memory beside its GPUs'; None where it is not known.
+        gpus: most tensor-parallel ranks to propose.
+        host_bytes: memory besides its GPUs'; None if it is not known.
     """
 
     device_bytes: float
@@ -64,7 +64,7 @@ class Remedy:
     Attributes:
         changes: what to set, such as ``recompute=full``.
         peak_bytes: what the fullest rank then needs.
-        step_s: seconds of a step with them; None where no time model covers it.
+        step_s: seconds of a step with them; None if no time model covers it.
         host_bytes: host memory that a node then needs.
     """
 
@@ -77,7 +77,7 @@ class Remedy:
 
 
 Change: TypeAlias = Callable[[Proposal], tuple[Proposal, str] | None]
-"""A changed proposal and what was set; None where it cannot be."""
+"""A changed proposal and the new setting; None if impossible."""
 
 
 def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
@@ -88,7 +88,7 @@ def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
 
 
 def fits(needed_bytes_C: Floats, limit_bytes: float) -> Bools:
-    """Where the verdict is not no: the one place that says so."""
+    """Layouts whose verdict is not no."""
     return np.asarray(needed_bytes_C <= limit_bytes)
 
 
@@ -100,16 +100,16 @@ def remedies(
     *,
     splits: bool = True,
 ) -> tuple[Remedy, ...]:
-    """The fewest changes that fit safely, and fewer ones that may; empty if three do not.
+    """The fewest changes that fit safely, and fewer changes that may fit; empty if three do not.
 
-    Those that save least memory are taken, and the fastest of them stands first. A trainer that
-    shards by a setting, without Megatron's split layers, also gets the fewest beside ZeRO 3.
+    Changes that save least memory are taken, the fastest first. A trainer that shards by a
+    setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
     Args:
-        asked: what does not fit.
+        asked: the proposal that does not fit.
         limits: of the smallest node.
         seconds: a time model for the prices.
-        rules: further ones that a remedy must obey.
+        rules: additional rules for a remedy.
         splits: whether new tensor-parallel ranks share out the sequence, if they can.
     """
     found: list[Remedy] = []
@@ -130,7 +130,7 @@ def _fewest_changes(
     choices: Callable[[int], Iterable[Sequence[Change]]],
     rules: Sequence[LayoutRule],
 ) -> list[Remedy]:
-    """Remedies of as few changes as fit safely; ``choices`` gives those of a number of changes."""
+    """Remedies of as few changes as fit safely; ``choices`` lists candidates by their number."""
     found: list[Remedy] = []
     for number in range(1, _MOST_CHANGES + 1):
         found += _remedies_of(asked, limits, choices(number), rules)
@@ -140,7 +140,7 @@ def _fewest_changes(
 
 
 def _zero_3_choices(number: int) -> Iterable[Sequence[Change]]:
-    """ZeRO 3 and others that leave each rank the same of the model."""
+    """ZeRO 3 and other changes that leave each rank the same part of the model."""
     return ((_zero(3), *more) for more in itertools.combinations(_OF_A_RANK, number - 1))
 
 
@@ -154,7 +154,7 @@ def _remedies_of(
     choices: Iterable[Sequence[Change]],
     rules: Sequence[LayoutRule],
 ) -> list[Remedy]:
-    """Which of ``choices`` fit; those that fit safely, if there are any."""
+    """The ``choices`` that fit; only the safe ones, if there are any."""
     changed = [_apply_changes(asked, chosen) for chosen in choices]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
     if not tried:
@@ -202,7 +202,7 @@ def _apply_changes(
 
 
 def _distinct(labels: Sequence[str]) -> bool:
-    """Whether no knob is changed twice."""
+    """True if no knob is changed twice."""
     knobs = [label.partition("=")[0] for label in labels]
     return len(set(knobs)) == len(knobs)
 
@@ -263,7 +263,7 @@ def _zero(stage: int) -> Change:
 
 
 def can_split_sequence(layout: Layout, workload: Workload) -> bool:
-    """Whether tensor-parallel ranks can share out the sequence, as all trainers have them do."""
+    """True if tensor-parallel ranks can share out the sequence, as all trainers have them do."""
     parts = layout.tensor_parallel * layout.context_parallel
     return layout.tensor_parallel > 1 and workload.sequence_length % parts == 0
 
@@ -342,9 +342,9 @@ def _changes(splits: bool) -> tuple[Change, ...]:
 
 
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
+    """Host memory of the fullest node for offloaded state; 0 if nothing is offloaded.
 
-    A node has as many ranks as the fullest one, and no more than all ranks together.
+    A node has as many ranks as the fullest node, and no more than all ranks together.
     """
     weights = model_weights(workload.architecture)
     leading = weights.encoder_layers + weights.dense_layers
@@ -363,7 +363,7 @@ def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -
 
 
 def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """What a rank keeps in host memory; 0 where nothing is offloaded.
+    """Bytes of a rank in host memory; 0 if nothing is offloaded.
 
     Source:
         Ren et al. 2021, "ZeRO-Offload", section 4: optimizer state and gradients, 16 bytes a

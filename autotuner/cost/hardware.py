@@ -1,7 +1,7 @@
 """GPUs, their links, and seconds of collectives over these.
 
-One set of constants for all tables and GPUs. ``benchmarks/planner_accuracy.py`` says which
-published rows informed them and how far off it is on models that were excluded from the fit.
+One set of constants for all tables and GPUs. ``benchmarks/planner_accuracy.py`` lists the
+published rows behind them and the errors on models that were excluded from the fit.
 
 Inside a node: lines through measured all-reduces, the quicker of the protocols for each size.
 Across nodes: NCCL's rings, whose members in a node share its cards with the other groups there
@@ -37,9 +37,9 @@ class CollectiveRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What joins the GPUs of one node: one direction of one GPU, by its datasheet.
+    """Link of the GPUs of one node: one direction of one GPU, by its datasheet.
 
-    A buffer takes the quickest protocol of those that ``rates`` has for its number of ranks.
+    A buffer takes the fastest protocol in ``rates`` for its number of ranks.
 
     Attributes:
         short_rates: NCCL's protocols for some kilobytes, which only inference sends.
@@ -60,16 +60,16 @@ class Accelerator:
         fp32_flops_per_s: of products in fp32 outside the tensor cores, by the datasheet.
         reached: the largest matrix product that was measured over ``half_flops_per_s``.
         fp32_reached: part of ``fp32_flops_per_s`` that long products hold.
-        tf32_flops_per_s: dense, by the datasheet; None where the GPU has no such unit.
-        fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None where the GPU has no such
+        tf32_flops_per_s: dense, by the datasheet; None if the GPU has no such unit.
+        fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None if the GPU has no such
             unit.
         multiprocessors: units that take one tile of a product each.
-        flash: part of ``reached`` that portable flash-attention kernels attain; 0 where they do
+        flash: part of ``reached`` that portable flash-attention kernels attain; 0 if they do
             not run (before compute capability 8.0).
         streamed: part of the memory's rate at which products of few rows read their weights; None:
-            as simple kernels do.
+            as in simple kernels.
         power_limited: part of each datasheet rate that long products hold under the power limit;
-            None where ``reached`` and the usual clock say it.
+            None if ``reached`` and the clock give it.
         attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
             holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
     """
@@ -94,12 +94,12 @@ class Accelerator:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is a process of a CPU, whose rates are measured ones."""
+        """True if it is a process of a CPU, whose rates are measured ones."""
         return self.name.startswith("cpu")
 
 
 def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
-    """Whether a GPU has units for a format; scales of small blocks came with those for 4 bits.
+    """True if a GPU has units for a format; scales of small blocks came with those for 4 bits.
 
     TF32 is fp32 on a GPU without it, as torch has it.
     """
@@ -111,7 +111,7 @@ def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
 
 
 def is_plain_fp32(accelerator: Accelerator, precision: Precision) -> bool:
-    """Whether products run in fp32 outside the tensor cores, as PyTorch's do by default."""
+    """True if products run in fp32 outside the tensor cores, as PyTorch's do by default."""
     has_tf32 = accelerator.tf32_flops_per_s is not None
     return precision is Precision.FP32 or (precision is Precision.TF32 and not has_tf32)
 
@@ -164,7 +164,7 @@ class Physics:
     """Efficiencies are fractions of what the hardware can do at best; times are in seconds."""
 
     sustained: float = 0.867
-    """Clock under a long load over that of one benchmarked product."""
+    """Clock under a long load over the clock of one benchmarked product."""
     memory_efficiency: float = 0.863
     kernel_s: float = 3.07e-06
     """Start and end of one kernel on the device."""
@@ -199,15 +199,15 @@ class Physics:
     unfused_softmax_s: float = 0.000411
     collective_launch_s: float = 2.74e-05
     straggler_s: float = 9.85e-06
-    """What each further rank adds to a collective in which all wait for the last one."""
+    """Time that each additional rank adds to a collective in which all wait for the last rank."""
     host_sharpness: float = 4.75
-    """How little host and device disturb each other; infinite for the larger of both."""
+    """Exponent of joining host and device time; infinite for the larger of both."""
     micro_batch_s: float = 0.00227
     step_s: float = 0.00353
     network_fraction: float = 0.858
     crossed_rails: float = 0.525
-    """Rate of rings of several groups that each have several ranks in a node, over that of rings
-    that keep to one rail."""
+    """Rate of rings of several groups that each have several ranks in a node, over the rate of
+    rings that keep to one rail."""
     network_latency_s: float = 1.53e-05
     hop_s: float = 1.03e-05
     """One step of a ring across nodes; gathers have no trees to cut their number."""
@@ -220,13 +220,13 @@ class Physics:
     as the others are. Schedules differ: Megatron-LM hides sends only between interleaved stages
     (megatron/training/arguments.py: ``overlap_p2p_comm`` is False without them)."""
     routing_units: float = 20.0
-    """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437,
-    section 3.2.2), of which kernels beside them are short."""
+    """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437, section
+    3.2.2), of which kernels alongside them are short."""
     routing_s: float = 0.0045
-    """What a layer with experts waits for its host in each forward pass, which reads how many
-    tokens each expert has before it launches their products."""
+    """Time that a layer with experts waits for its host in each forward pass, which reads the
+    number of tokens of each expert before it launches their products."""
     contention: float = 0.413
-    """Slowdown of compute by collectives that run beside it."""
+    """Slowdown of compute by collectives that run alongside it."""
     optimizer_bytes: float = 26.6
     host_bytes_per_s: float = 150000000000.0
     """Memory of a node's host, shared by its ranks."""
@@ -241,9 +241,9 @@ CPU_PHYSICS = replace(
     kernel_s=0.0,
     small_passes=5.0,
 )
-"""Physics of CPU processes: their rates are what was measured, and what a kernel needs to start is
-part of a layer's host time. Each small operation reads and writes fp32 values of its own: 4.7
-(Llama) to 6.6 (GPT-2) times the bytes counted, by transformers' code."""
+"""Physics of CPU processes: their rates were measured, and the start of a kernel is part of a
+layer's host time. Each small operation reads and writes its own fp32 values: 4.7 (Llama) to 6.6
+(GPT-2) times the bytes counted, by transformers' code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,10 +251,10 @@ class Machine:
     """Equal nodes of equal GPUs.
 
     ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
-    ``network_quality`` what collectives reach of it over what they reach on InfiniBand;
-    ``host_memory_bytes`` a node's memory beside its GPUs', None where it is not known;
-    ``linked_gpus`` how many GPUs one switch links where it reaches beyond a node (72 in an NVL72
-    rack), else None.
+    ``network_quality`` is the share that collectives reach of it, over the share on InfiniBand;
+    ``host_memory_bytes`` a node's memory besides its GPUs', None if it is not known;
+    ``linked_gpus`` is the number of GPUs that one switch links if it reaches beyond a node (72 in
+    an NVL72 rack), else None.
     """
 
     accelerator: Accelerator
@@ -278,7 +278,7 @@ class Machine:
 
 
 ALL_REDUCE, GATHER = 2.0, 1.0
-"""Passes of a ring over the buffer: reduce-scatter and all-gather, or one of them."""
+"""Passes of a ring over the buffer: reduce-scatter and all-gather, or either."""
 _ONE_CARD_BYTES_PER_S = 12.5e9
 """Up to 100 Gb/s a node has one card, and there are no rails to cross."""
 _RAILED_QUALITY = 1.0
@@ -287,11 +287,11 @@ _RAILED_QUALITY = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """``ranks`` that stand ``stride`` apart, for each row.
+    """``ranks`` with numbers ``stride`` apart, for each row.
 
     Attributes:
         world: all ranks, in nodes that such groups fill in order; None: nodes have whole groups.
-        rings: groups that share the cards of a node; None: as many as stand side by side.
+        rings: groups that share the cards of a node; None: all neighbours.
     """
 
     ranks: Ints
@@ -313,7 +313,7 @@ def ring_s(
     passes: float = ALL_REDUCE,
     pieces: int = 1,
 ) -> Floats:
-    """A collective over ``buffer_bytes`` sent as so many pieces; 0 where a rank is alone."""
+    """A collective over ``buffer_bytes`` sent as ``pieces`` pieces; 0 for a single rank."""
     ranks, physics = group.ranks, machine.physics
     inside, nodes, sharing = _reach(machine, group)
     local = link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
@@ -338,8 +338,8 @@ def domains(machine: Machine, group: Group) -> Floats:
 def _reach(machine: Machine, group: Group) -> tuple[Ints, Ints, Ints]:
     """Most of a group's ranks in one domain, domains it reaches, and rings that share their cards.
 
-    Groups side by side are a block. Blocks that neither divide a node nor are whole nodes lie
-    across a border of nodes, mostly two of them in each node; racks have whole blocks.
+    Groups side by side are a block. Blocks that neither divide a node nor are whole nodes cross a
+    border of nodes, mostly two of them in each node; racks have whole blocks.
     """
     domain, ranks, stride = machine.domain, group.ranks, np.maximum(group.stride, 1)
     inside = np.clip(domain // stride, 1, ranks)
@@ -362,7 +362,7 @@ def all_to_all_s(
     is_forwarded: bool = False,
     most_domains: Floats | float = np.inf,
 ) -> Floats:
-    """Each rank sends so many copies of its buffer, cut up evenly over all ranks.
+    """Each rank sends ``copies`` copies of its buffer, cut up evenly over all ranks.
 
     Forwarded copies leave for another switch's domain once, and links share them out there
     (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2): of ``n`` domains a token whose copies go
@@ -382,13 +382,13 @@ def all_to_all_s(
 
 
 def has_rails(machine: Machine) -> bool:
-    """Whether cards of equal number share a switch, so that other rings cross a spine."""
+    """True if cards of equal number share a switch, so that other rings cross a spine."""
     several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
     return several_cards and machine.network_quality >= _RAILED_QUALITY
 
 
 def domain_cards_bytes_per_s(machine: Machine) -> float:
-    """What all cards of a domain reach together."""
+    """Rate of all cards of a domain together."""
     reached = machine.physics.network_fraction * machine.network_quality
     return machine.domain_network_bytes_per_s * reached
 
@@ -415,12 +415,12 @@ def _best_fraction(link: Link) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What joins the ranks of one launch, as it was found.
+    """The measured network between the ranks of one launch.
 
     Attributes:
-        latency_s: of one collective, whatever its size.
-        bytes_per_s: that a rank sends, one direction.
-        overlaps: collectives of FSDP run beside kernels, as streams of a GPU do.
+        latency_s: latency of one collective of any size.
+        bytes_per_s: rate at which a rank sends, one direction.
+        overlaps: collectives of FSDP run alongside kernels, as streams of a GPU do.
     """
 
     latency_s: float
@@ -429,7 +429,7 @@ class Network:
 
     @staticmethod
     def of(cluster: ClusterSpec) -> Network | None:
-        """The slowest link of a cluster; None where it is not known or a rank is alone."""
+        """The slowest link of a cluster; None if unknown or for a single rank."""
         nodes, ranks = cluster.nodes, len(cluster.devices)
         rates = [node.link_bytes_per_s for node in nodes if len(node.devices) > 1]
         if len(nodes) > 1:
@@ -449,12 +449,12 @@ class Network:
     def rings_s(
         self, ranks_C: Ints | Floats, collectives_C: Floats | float, passed_bytes: Floats | float
     ) -> Floats:
-        """Seconds of so many collectives that pass over so many bytes in all."""
+        """Seconds of ``count`` collectives that pass over ``moved_bytes`` in all."""
         sent = passed_bytes * ring_share(ranks_C)
         return np.asarray(collectives_C * self.latency_s + sent / self.bytes_per_s)
 
     def send_s(self, sent_bytes_C: Floats) -> Floats:
-        """Seconds to send so many bytes to another rank."""
+        """Seconds to send bytes to another rank."""
         return np.asarray(self.latency_s + sent_bytes_C / self.bytes_per_s, np.float64)
 
 
@@ -464,13 +464,13 @@ def exposed_s(
     physics: Physics,
     contention: float | None = None,
 ) -> Floats:
-    """What is left of an exchange that runs beside kernels, which it slows in turn.
+    """Exposed seconds of an exchange that runs alongside kernels, which it slows in turn.
 
     Args:
-        exchange_s_C: the exchange alone.
-        computing_s_C: the kernels alone.
-        physics: the part of them that hides anything, and how much they are slowed.
-        contention: the latter where it is known better.
+        exchange_s_C: seconds of only the exchange.
+        computing_s_C: seconds of only the kernels.
+        physics: the part of them that hides an exchange, and their slowdown.
+        contention: the slowdown if it is known better.
     """
     hidden = np.minimum(exchange_s_C, physics.shard_overlap * computing_s_C)
     slowed = physics.contention if contention is None else contention

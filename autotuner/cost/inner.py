@@ -1,8 +1,8 @@
 """One micro-batch of one layer, and of embedding and head, on one rank.
 
-Of a profiled model it is the micro-batch of all layers, and what one rank has of the model.
+For a profiled model it is the micro-batch of all layers, and one rank's part of the model.
 
-Shapes: U = distinct inner layouts. Of layers with and without experts this is the mean one.
+Shapes: U = distinct inner layouts. Layers with and without experts are averaged.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class InnerTimes:
     last_s_U: Floats
     ends_ideal_s_U: Floats
     slowest_s_U: Floats | None = None
-    """One layer of the slower stack, of an encoder and a decoder that see different lengths."""
+    """One layer of the slower stack, if encoder and decoder see different lengths."""
     after_s_U: Floats | None = None
-    """One layer with experts, where leading ones have none."""
+    """One layer with experts, if leading layers have none."""
 
     @property
     def layer_s_U(self) -> Floats:
@@ -96,7 +96,7 @@ class InnerTimes:
 def inner_times(
     workload: Workload, inner: InnerLayouts, machine: Machine, stack: Stack | None = None
 ) -> InnerTimes:
-    """Times of the mean layer, or of that of one ``stack`` alone, and of both ends."""
+    """Times of the mean layer, of all or only one ``stack``, and of both ends."""
     kernels = Kernels(
         accelerator=machine.accelerator,
         physics=_physics(workload, machine),
@@ -136,7 +136,7 @@ def _physics(workload: Workload, machine: Machine) -> Physics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What the layers of all stacks run on; ``which`` of ``sized`` a layout's kernels are."""
+    """Machine of the layers of all stacks; ``which`` gives a layout's kernels in ``sized``."""
 
     inner: InnerLayouts
     sized: InnerLayouts
@@ -148,7 +148,7 @@ class _Parts:
 def _of_stack(stack: Stack, on: _Parts) -> tuple[list[Floats], Floats | None]:
     """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not.
 
-    Beside them all seconds of a layer with experts, where leading ones have none.
+    Also all seconds of a layer with experts, if leading layers have none.
     """
     model = stack.workload.architecture
     with_experts = expert_layers(model) / all_layers(model)
@@ -235,7 +235,7 @@ def _tensor_s(
 
 
 def _context_s(workload: Workload, inner: InnerLayouts, machine: Machine, busy: Floats) -> Floats:
-    """Keys and values travel round the ring, forward once and backward twice, beside attention.
+    """Keys and values travel round the ring, forward once and backward twice, alongside attention.
 
     Source: Liu et al. 2023, arXiv:2310.01889.
     """
@@ -261,8 +261,8 @@ def _routing_s(
 ) -> Floats:
     """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668).
 
-    Across domains this goes on beside the computing of another micro-batch where the training
-    code has it so, and slows that.
+    Across domains this goes on alongside the computing of another micro-batch if the training code
+    does so, and slows it.
     """
     if experts is None:
         return np.zeros(len(inner.tensor_U))
@@ -301,7 +301,7 @@ def _gather_s(
 ) -> Floats:
     """Sharded weights are gathered in both passes, and gradients scattered.
 
-    This goes on beside the computing of other layers, which it slows (Rajbhandari et al. 2020,
+    This goes on alongside the computing of other layers, which it slows (Rajbhandari et al. 2020,
     "ZeRO", section 7.2.2).
     """
     if not inner.sharded_U.any():
@@ -357,15 +357,15 @@ def _ends(
 
 _ALIGNED = 8
 _UNALIGNED = 0.3
-"""Rate of products of 16-bit logits whose rows begin at no multiple of 16 bytes (those of 50,257
-words) over that of others."""
+"""Rate of products of 16-bit logits whose rows do not begin at a multiple of 16 bytes (50,257
+words) over the rate of others."""
 
 
 def rank_share(spec: ModelSpec, inner: InnerLayouts) -> Floats:
     """Part of a profiled model's computing that a rank does of its micro-batch.
 
-    Tensor ranks share what lies between columns and rows, with sequence parallelism all of a
-    block; context ranks share everything. What expert ranks do is as much as without them.
+    Tensor ranks share the work between columns and rows, with sequence parallelism all of a block;
+    context ranks share everything. Expert ranks do as much as without them.
     """
     seconds, split_s = piece_seconds(spec)
     repeated = repeated_names(spec)
@@ -439,10 +439,10 @@ class HeldValues:
     """Counts of a profiled model on the rank that has most of each.
 
     Attributes:
-        values_C: weights that data-parallel ranks share out.
-        trained_C: those of them with gradients.
+        values_C: weights that data-parallel ranks share.
+        trained_C: weights with gradients.
         pieces_C: parts of the model, block by block.
-        repeated_C: those of lists of equal blocks.
+        repeated_C: pieces in lists of equal blocks.
         whole_C: weights of blocks that tensor ranks do not split.
     """
 
@@ -474,11 +474,11 @@ class HeldValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankShares:
-    """Parts of a profiled model on one rank; 1 where ranks differ in their data alone.
+    """Parts of a profiled model on one rank; 1 if ranks differ only in their data.
 
     Attributes:
-        slowest_C: of a micro-batch's time, on the stage with most of it.
-        trained_C: of the weights with gradients, on the rank with most, before ZeRO.
+        slowest_C: part of a micro-batch's time, on the slowest stage.
+        trained_C: part of the weights with gradients, on the rank with most, before ZeRO.
     """
 
     slowest_C: Floats

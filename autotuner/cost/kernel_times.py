@@ -1,6 +1,6 @@
-"""Where the seconds of kernels come from: an accelerator's roofline, or a profile of the model.
+"""Sources of the seconds of kernels: an accelerator's roofline, or a profile of the model.
 
-Not: what ranks exchange once a step, nor schedules over micro-batches (step).
+Exchanges of a step and schedules over micro-batches are in :mod:`.step`.
 Shapes: U = distinct inner layouts, C = candidates, O = operations.
 """
 
@@ -51,11 +51,11 @@ class KernelTimes(Protocol):
 
     @property
     def micro_batch_s(self) -> float:
-        """What the host takes for a micro-batch, whatever its size."""
+        """Host time of a micro-batch of any size."""
 
     @property
     def step_s(self) -> float:
-        """What the host takes for an optimizer step, whatever its size."""
+        """Host time of an optimizer step of any size."""
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
         """One micro-batch of one of the layers, for each distinct inner layout."""
@@ -94,7 +94,7 @@ class Roofline:
         return inner_times(self.workload, inner, self.machine)
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
-        """The optimizer reads and writes its states once, on the host where they are offloaded.
+        """The optimizer reads and writes its states once, on the host if they are offloaded.
 
         Source of the bytes: Rajbhandari et al. 2020, "ZeRO", section 3.1.
         """
@@ -116,7 +116,7 @@ def update_traffic_bytes(workload: Workload, physics: Physics) -> float:
 
 
 def optimizer_traffic_bytes(optimizer: Optimizer, physics: Physics) -> float:
-    """Bytes that an update moves for each weight, from those of Adam, which were measured.
+    """Bytes that an update moves for each weight, from Adam's, which were measured.
 
     It reads and writes each value of its state, and the weight; it reads the gradient.
     """
@@ -145,9 +145,9 @@ def routed_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
 
 
 def updated_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
-    """What a rank's optimizer updates, times the ranks that share what is not of experts.
+    """Weights that a rank's optimizer updates, times the ranks that share dense weights.
 
-    Fewer ranks share those.
+    Fewer ranks share experts.
     """
     weights = rank_weights(layouts, workload)
     if workload.architecture.experts is None:
@@ -170,9 +170,9 @@ class Line:
 
 
 def fit_line(points: Sequence[tuple[int, float]]) -> Line:
-    """Least squares with both parts kept from below zero, where noise would put them.
+    """Least squares with both parts kept at zero or above.
 
-    One place alone gives a line through the origin.
+    A single place gives a line through the origin.
     """
     x, y = np.array(points, dtype=np.float64).T
     through_origin = Line(0.0, float(x @ y / (x @ x)))
@@ -193,17 +193,17 @@ _WORK_OF_CODE = np.array([_WORK[kind] for kind in RECOMPUTE_CODES])
 
 
 _WEIGHT_TRAFFIC = 4 / 7
-"""Values that a micro-batch moves for each weight, whatever its size, over those of Adam's update:
+"""Values that a micro-batch of any size moves for each weight, over the values of Adam's update:
 it reads the weight twice, and reads and writes its gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLines:
-    """A model whose micro-batches were timed whole; NaN where none was.
+    """A model whose micro-batches were timed whole; NaN if none was.
 
     A line through the timings gives what each sample costs at the rate that large micro-batches
-    reach, and what each micro-batch costs whatever its size: the host's work, and the traffic of
-    weights. Ranks that share these out take their part, and join it over the ``network``.
+    reach, and the fixed cost of each micro-batch: the host's work, and the traffic of weights.
+    Ranks that share these take their part, and join it over the ``network``.
     """
 
     spec: ModelSpec
@@ -230,11 +230,11 @@ class ProfiledLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedOperations:
-    """A model whose operations were listed, not run; NaN where there are none.
+    """A model whose operations were listed, not run; NaN if there are none.
 
     Attributes:
         workload: the traced model, its optimizer and precision.
-        operations: of forward and backward of ``micro_batch`` samples.
+        operations: operations of forward and backward of ``micro_batch`` samples.
     """
 
     workload: Workload
@@ -299,7 +299,7 @@ def block_operations(spec: ModelSpec) -> tuple[OperationCost, ...]:
 
 
 def whole_model_times(inner: InnerLayouts, samples_s_U: Floats, launch_s_U: Floats) -> InnerTimes:
-    """Times of a model that is one layer, where nothing is joined within it."""
+    """Times of a model that is one layer, without joins within it."""
     zero_U = np.zeros(len(inner.micro_U))
     again = _WORK_OF_CODE[inner.recompute_U] - 1.0
     return InnerTimes(
@@ -324,13 +324,13 @@ def forward_backward_s(
 ) -> float:
     """Seconds of one micro-batch; host and device run side by side.
 
-    A matrix product is known here by its FLOPs alone, so it counts as one of equal sides, or
+    Only the FLOPs of a matrix product are known here, so it counts as a product of equal sides, or
     for as long as its bytes need, whichever is longer.
 
     Args:
-        operations: of forward and backward of the micro-batch that was traced.
-        kernels: of the GPU in the precision asked for.
-        share: samples over those that were traced.
+        operations: operations of forward and backward of the traced micro-batch.
+        kernels: kernels of the GPU in the wanted precision.
+        share: samples over traced samples.
     """
     if not operations:
         return float("nan")
@@ -368,7 +368,7 @@ _UPDATE_BYTES = 10.0
 """Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
 and two 8-bit moments read and written."""
 _UNFILLED = 0.5
-"""Part of 1F1B's bubble that stays where backward passes are cut in two (Qi et al. 2023,
+"""Part of 1F1B's bubble that stays if backward passes are cut in two (Qi et al. 2023,
 arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
 GRADIENT_BYTES = 2
 """Size of a gradient on its way between replicas."""
@@ -439,19 +439,19 @@ def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
 
 @cache
 def _calmer() -> float:
-    """What one launch in fifty takes less than, over another one minutes before."""
+    """Time that one launch in fifty stays below, over another launch minutes before."""
     from ..measurement import PRIOR, t_quantile  # a quarter of a second that plan does not pay
 
     return math.exp(-t_quantile(0.98, PRIOR.between_freedom) * math.sqrt(2.0) * PRIOR.between)
 
 
 def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
-    """What no step of a row comes below by the profile: its samples alone, no launch, no exchange.
+    """Lower bound of a step from the profile: its samples only, no launch, no exchange.
 
-    Ranks of one model copy share a sample out perfectly.
+    Ranks of one model copy share a sample perfectly.
 
     A sample costs no less than a larger micro-batch took at the fastest beyond a smaller one, less
-    what a launch as far away in time may be slower without cause. NaN where nothing was timed.
+    the slowdown without cause of a launch as far away in time. NaN if nothing was timed.
     """
     timings = sorted(measured_timings(spec), key=lambda timing: timing.micro_batch)
     if not timings:

@@ -84,7 +84,7 @@ class Kernels:
     def depth_half(self) -> float:
         """Length k at which a tile spends half its time on filling and draining.
 
-        These wait for memory: it is longer where more operations are done in the time of a byte.
+        These wait for memory: it is longer if more operations are done in the time of a byte.
         Operands of 8 bits are half as many bytes at twice the rate. Products in plain fp32 are so
         slow that they hardly wait.
         """
@@ -141,8 +141,8 @@ class Kernels:
 
 
 _UNFUSED_SOFTMAX = 2.0
-"""Bytes moved where Megatron's fused softmax does not take the shape (it wants a multiple of 4
-heads times samples) over those where it does."""
+"""Bytes moved if Megatron's fused softmax does not take the shape (it wants a multiple of 4 heads
+times samples) over bytes moved if it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,7 +158,7 @@ class LayerTimes:
     forward_flops_U: Floats
     """Operations of the model, without those that several tensor ranks repeat."""
     unfused_U: Floats
-    """1 where attention runs as many small kernels."""
+    """1 if attention runs as many small kernels."""
 
     def rows(self, numbers: Ints) -> LayerTimes:
         """Some rows, in this order."""
@@ -213,7 +213,7 @@ def layer_times(
     *,
     experts: Experts | None,
 ) -> LayerTimes:
-    """One layer, with an MLP of its own or with ``experts``."""
+    """One layer, with its own MLP or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens, alone = _tokens(workload, inner), _on_one_rank(inner)
     if experts is None:
@@ -252,7 +252,7 @@ def layer_times(
 
 
 def _latents_s(workload: Workload, projections_s: list[Floats]) -> Floats | float:
-    """Projections from latents alone, of those of ``attention_products``."""
+    """The projections of ``attention_products`` that are from latents."""
     latent = workload.architecture.latent
     if latent is None or not repeats_modules(workload.software):
         return 0.0
@@ -368,7 +368,7 @@ def expert_products(
 def _routed_bytes(
     model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts
 ) -> tuple[Floats, Floats, Floats]:
-    """Bytes that copies of tokens move beside their products: forward, backward, activation alone.
+    """Bytes that copies of tokens move besides their products: forward, backward, activation only.
 
     They are sorted for the way there, by experts, back, and added up: a read and a write each.
     The activation function reads both halves of a gated MLP and writes one; backward it reads
@@ -397,7 +397,7 @@ def _attention_core(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Scores and their product with values: forward, backward, forward flops, unfused or not.
 
-    Over so many keys; by default over the sample's own tokens, as far as the window goes.
+    Over ``keys`` keys; by default over the sample's own tokens, as far as the window goes.
 
     A flash kernel skips what a causal mask hides and makes the scores again in its backward pass
     (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
@@ -451,8 +451,8 @@ def _flash_rates(workload: Workload, kernels: Kernels) -> tuple[float, float]:
 
 
 _FP32_ATTENTION = 0.37
-"""Part of the rate of long fp32 products at which attention runs where no flash kernel does: torch
-takes one that is economical with memory, in both passes, which TF32 makes no faster."""
+"""Part of the rate of long fp32 products at which attention runs without a flash kernel: torch
+takes a kernel that saves memory, in both passes, which TF32 does not make faster."""
 _CHUNK = 64
 """Tokens of a sample that a state's kernel takes at once, as flash-linear-attention does."""
 _STATE_PASSES = 4.0

@@ -32,12 +32,12 @@ class LayoutColumns:
     """Degrees and choices of each candidate; see ``Layout`` for their meaning.
 
     Attributes:
-        accumulation_C: broken where the last micro-batch of a measured step was smaller.
+        accumulation_C: a fraction if the last micro-batch of a measured step was smaller.
         recompute_C: position in ``Recompute``.
         recompute_layers_C: layers of each stage that full recomputation covers; -1 for all.
         offload_C: position in ``Offload``.
-        given_C3: layers of the first stage, of the fullest one in the middle and of the last one,
-            -1 where they are even; None where all are.
+        given_C3: layers of the first stage, of the fullest in the middle and of the last, -1 if
+            they are even; None if all are.
     """
 
     data_C: Ints
@@ -90,7 +90,7 @@ class LayoutColumns:
 
     @property
     def are_weights_away_C(self) -> Bools:
-        """Whether the weights are in host memory, too."""
+        """True if the weights are in host memory, too."""
         return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)
 
     @staticmethod
@@ -117,7 +117,7 @@ class LayoutColumns:
     def from_layouts(
         layouts: Sequence[Layout], recompute_layers: Sequence[int] | None = None
     ) -> LayoutColumns:
-        """One row for each layout."""
+        """A row for each layout."""
         counts = recompute_layers or [ALL_LAYERS] * len(layouts)
         rows = [
             Candidate(layout=layout, extras=((RECOMPUTE_LAYERS, count),))
@@ -187,7 +187,7 @@ def _extra(table: CandidateTable, name: str, default: int) -> Ints:
 
 
 def _largest_micro_batches(table: CandidateTable) -> Ints:
-    """Micro-batch of the rank that has most, where data-parallel ranks have uneven ones."""
+    """Largest micro-batch of a rank, if data-parallel ranks have uneven micro-batches."""
     column = dict(table.columns)["micro_batch_split"]
     splits = [x if isinstance(x, tuple) else () for x in column.categories or ()]
     if not any(splits):
@@ -197,7 +197,7 @@ def _largest_micro_batches(table: CandidateTable) -> Ints:
 
 
 def _given_splits(table: CandidateTable) -> Ints | None:
-    """Split of each row with a ``pipeline_split``; None where no row has one."""
+    """Split of each row with a ``pipeline_split``; None if no row has one."""
     column = dict(table.columns)["pipeline_split"]
     splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
     if not any(splits):
@@ -219,7 +219,7 @@ class InnerLayouts:
     sharded_U: Bools
     """Weights are gathered layer by layer (ZeRO 3)."""
     data_U: Ints
-    """Ranks that weights are gathered from; 1 where they are not."""
+    """Ranks that weights are gathered from; 1 if they are not."""
     world_U: Ints
 
 
@@ -335,7 +335,7 @@ def _rank_values(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
 class Stack:
     """Equal layers that see tokens of one length.
 
-    ``cross_tokens`` are those of an encoder that each layer attends to beside its own.
+    ``cross_tokens`` are an encoder's tokens that each layer attends to besides its own.
     """
 
     share: float
@@ -372,8 +372,8 @@ def border_byte_s(
 ) -> Floats:
     """Seconds of a byte from each rank of a stage to the next one, at each border of a pipeline.
 
-    Each rank sends to the one ``stage_ranks`` further on, all of a node at once through its cards;
-    the stages fill nodes of ``node`` ranks in order.
+    Each rank sends to the rank ``stage_ranks`` later, all of a node at once through its cards; the
+    stages fill nodes of ``node`` ranks in order.
 
     Args:
         stages: of the pipeline.
@@ -425,10 +425,10 @@ def largest_share(layers: int, layouts: LayoutColumns) -> Floats:
 
 
 def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
-    """Layers of the first stage, of the fullest one in the middle, and of the last one.
+    """Layers of the first stage, of the fullest stage in the middle, and of the last stage.
 
-    Where they are not given and do not divide, the last stage and the first one, which have head
-    and embedding too, get fewer.
+    If they are not given and do not divide, the last stage and the first stage, which also have
+    head and embedding, get fewer.
     """
     fullest = largest_share(layers, layouts)
     spare = fullest * layouts.pipeline_C - layers

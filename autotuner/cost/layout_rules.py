@@ -26,13 +26,13 @@ _MOST_VALUES = 4096
 
 @dataclass(frozen=True, slots=True)
 class LayoutRule:
-    """What a layout must obey.
+    """A rule that a layout must obey.
 
     Attributes:
-        name: stands in lists of what was rejected.
-        knob: the field of ``LayoutColumns`` that is to blame.
-        flag: how a command line writes it.
-        why: what is wrong with a value; ``{value}`` and fields of the model stand in braces.
+        name: used in lists of rejected layouts.
+        knob: the field of ``LayoutColumns`` at fault.
+        flag: its spelling on a command line.
+        why: problem of a value; may use ``{value}`` and fields of the model in braces.
         keep: rows of the columns that obey.
     """
 
@@ -184,7 +184,7 @@ def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequenc
 
     Args:
         layout: the layout.
-        columns: the same as one row.
+        columns: the layout as one row.
         a: the model.
         sequence: tokens of a sample.
     """
@@ -209,7 +209,7 @@ def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequenc
 
 
 def _valid(rule: LayoutRule, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """Values of the rule's knob that obey it beside the others of the layout."""
+    """Values of the rule's knob that obey it with the layout's other values."""
     if rule.knob == "sequence_parallel_C":
         return "false, or tp of at least 2"
     first = {"zero_stage_C": 0, "recompute_layers_C": -1}.get(rule.knob, 1)
@@ -254,8 +254,8 @@ class Stages:
             stage_SC: numbers of stages.
             columns: the candidates.
             layers: of the model.
-            given_SC: layers of every stage, where they are not even; stages are then all of them.
-                Where they are more than there are, the last ones are all looked at.
+            given_SC: layers of every stage if they are not even; stages are then all of them. If
+                there are more numbers than stages, the last stages are all looked at.
         """
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
         if given_SC is not None:
@@ -271,16 +271,16 @@ class Stages:
         )
 
     def layers_between(self, first: int, end: int) -> Floats:
-        """How many of the layers ``first`` to ``end`` (exclusive) each stage has."""
+        """Number of the layers ``first`` to ``end`` (exclusive) on each stage."""
         inside: Any = np.minimum(self.start_SC + self.count_SC, end)
         return np.asarray(np.maximum(inside - np.maximum(self.start_SC, first), 0.0))
 
 
 def stages_of_peak(columns: LayoutColumns, leading_layers: int, layers: int) -> Ints:
-    """Stages of which one needs the most, as rows.
+    """Candidates for the stage that needs the most memory, as rows.
 
-    Under 1F1B the waiting micro-batches fall from stage to stage, so that only the first one of
-    each make of stage can be the fullest.
+    Under 1F1B the waiting micro-batches fall from stage to stage, so that only the first stage of
+    each make can be the fullest.
 
     Args:
         columns: the layouts.
@@ -334,7 +334,7 @@ class StageSends:
         back_s_C: from the last stage to the first one.
         cards_s_C: a buffer from each rank of a node through its cards; 0 in one node.
         card_borders_C: borders, at most 2, that the busiest cards send across.
-        exposed: share of them beside which a stage does not compute.
+        exposed: share of the sends during which a stage does not compute.
     """
 
     way_s_C: Floats
@@ -364,7 +364,7 @@ class StageSends:
     def between(
         stages_C: Ints, stage_ranks_C: Ints, machine: Machine, sent_bytes_C: Floats
     ) -> StageSends:
-        """Sends where stages fill equal nodes in order and all ranks of a node send at once."""
+        """Sends if stages fill equal nodes in order and all ranks of a node send at once."""
         stages_C, ranks_C = np.broadcast_arrays(stages_C, stage_ranks_C)
         keys, which = np.unique((stages_C << _RANK_BITS) + ranks_C, return_inverse=True)
         pairs = [divmod(key, 1 << _RANK_BITS) for key in keys.tolist()]
@@ -413,7 +413,7 @@ def _byte_seconds(machine: Machine, stages: int, ranks: int) -> tuple[float, ...
 class StageTimes:
     """One micro-batch, forward and backward: on the slowest stage, and on all of them in a row.
 
-    ``paced_s_C`` is that of the slowest stage with those of its sends that nothing hides.
+    ``paced_s_C`` is the slowest stage with its exposed sends.
     """
 
     slowest_s_C: Floats
@@ -423,9 +423,9 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerSeconds:
-    """One layer and micro-batch: of the mean layer, and of the stack with the slower ones.
+    """One layer and micro-batch: of the mean layer, and of the stack with slower layers.
 
-    ``after_s_C`` is one behind leading layers of another make. None: as the mean one.
+    ``after_s_C`` is a layer behind leading layers of another make; None: as the mean layer.
     ``fullest_C`` is the part of all layers' time on the slowest stage, if it is known.
     """
 
@@ -446,8 +446,8 @@ def stage_times(
 ) -> StageTimes:
     """Layers as they are given, else evenly; see :func:`stage_layers`.
 
-    An encoder and a decoder have stages of their own: the slower one's set the pace. Leading
-    layers of another make, such as those without experts, stand on the first stage.
+    An encoder and a decoder have separate stages: the slower stages set the pace. Leading layers
+    of another make, for example without experts, are on the first stage.
     """
     after_s_C = layer.mean_s_C if layer.after_s_C is None else layer.after_s_C
     on_first, on_middle, on_last = stage_layers(layers, layouts)
@@ -476,12 +476,12 @@ def stage_times(
 def schedule_s(
     layouts: LayoutColumns, stages: StageTimes, sends: StageSends
 ) -> tuple[Floats, Floats]:
-    """Seconds of a step's micro-batches under 1F1B, and how many of them are sends.
+    """Seconds of a step's micro-batches under 1F1B, and the seconds of sends among them.
 
     The first micro-batch passes all stages, the others follow at the pace of the slowest one
-    (Narayanan et al. 2021, arXiv:2104.04473, section 2.2: a bubble of (p - 1) / (v m)
-    where v virtual stages are interleaved, with v - 1 sends from the last stage to the first).
-    No step is shorter than what its cards send.
+    (Narayanan et al. 2021, arXiv:2104.04473, section 2.2: a bubble of (p - 1) / (v m) if v virtual
+    stages are interleaved, with v - 1 sends from the last stage to the first). No step is shorter
+    than what its cards send.
     """
     count, virtual = np.maximum(layouts.accumulation_C, 1.0), layouts.virtual_C
     running = count * stages.slowest_s_C + (stages.all_s_C - stages.slowest_s_C) / virtual

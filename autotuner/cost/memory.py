@@ -62,12 +62,12 @@ _UNITS_IN_FLIGHT = 2  # the one in use and the next, which is prefetched
 class MemoryParts:
     """Bytes of one rank at the fullest moment of a step; the parts add up to the peak.
 
-    Of a known shape: those of ``ModelState``, ``ActivationBytes`` and ``Overheads``. Of a profile
-    ``activations`` are one part, and ``copies`` are gradients of earlier micro-batches, which DDP
-    copies into its buckets only with the last one (all of them outside of buckets).
+    For a known shape: the parts of ``ModelState``, ``ActivationBytes`` and ``Overheads``. For a
+    profile ``activations`` are one part, and ``copies`` are gradients of earlier micro-batches,
+    which DDP copies into its buckets only with the last one (all of them outside of buckets).
 
     Attributes:
-        named: name and bytes of each part, in order. Those of known shapes have an axis of
+        named: name and bytes of each part, in order. Parts of known shapes have an axis of
             pipeline stages before the candidates, or broadcast to it.
     """
 
@@ -78,12 +78,12 @@ class MemoryParts:
 
     @property
     def total(self) -> Floats:
-        """Sum of all parts, on each stage where there are some."""
+        """Sum of all parts, on each stage if there are stages."""
         return broadcast_sum(sizes for _, sizes in self.named)
 
     @property
     def peak_C(self) -> Floats:
-        """What the fullest rank needs."""
+        """Memory of the fullest rank."""
         total = self.total
         return np.asarray(total.max(axis=0) if total.ndim > 1 else total, np.float64)
 
@@ -121,7 +121,7 @@ class _Held:
 def memory_parts(
     table: CandidateTable, workload: Workload, *, foreach: bool = False
 ) -> MemoryParts:
-    """All parts for each row, of its fullest stage; NaN where no formula covers row or model.
+    """All parts for each row, of its fullest stage; NaN if no formula covers row or model.
 
     Args:
         table: the candidates.
@@ -211,8 +211,8 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
 def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict[str, Floats]:
     """Parts of ranks whose gradients are made while activations go.
 
-    Without recomputation that is the trace itself; with it gradients are whole once the
-    activations are those of one block.
+    Without recomputation that is the trace itself; with it gradients are whole once only one
+    block's activations are left.
     """
     memory, peaks = rank.parts, profiled_model(workload).traced_peaks
     activations, logits = memory["activations"], memory["logits"]
@@ -237,7 +237,7 @@ def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict
 
 
 def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Floats:
-    """Whole gradients of earlier micro-batches beside those at rest.
+    """Whole gradients of earlier micro-batches besides gradients at rest.
 
     DDP copies them into its buckets, FSDP below stage 2 and under a pipeline shards them only with
     the last one.
@@ -254,9 +254,9 @@ def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Fl
 def _activations(
     table: CandidateTable, workload: Workload, line: Line, rank: ProfiledRank
 ) -> _Held:
-    """What the trace of the whole model weighs, shared out as its pieces are.
+    """Bytes of the whole model's trace, shared as its pieces are.
 
-    What it weighs beyond the pieces is the loss's: no recomputation makes it less.
+    Bytes beyond the pieces are the loss's: recomputation does not reduce them.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     gpipe_C = _is_extra(table, "pipeline_schedule", "gpipe")
@@ -285,11 +285,11 @@ def _is_extra(table: CandidateTable, name: str, value: object) -> Bools:
 def _gathered_bytes(
     table: CandidateTable, workload: Workload, rank: ProfiledRank, *, autocast_bytes: float
 ) -> Floats:
-    """Weights in use beyond those at rest, and gradients on their way to shards.
+    """Weights in use beyond weights at rest, and gradients on their way to shards.
 
     DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them up to stage 2,
-    in stage 3 those outside of blocks and two units of blocks; a unit's whole gradients and the
-    fp32 buffer in which they are reduced stand beside them.
+    in stage 3 weights outside of blocks and two units of blocks; a unit's whole gradients and the
+    fp32 buffer in which they are reduced come on top.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     whole, outside = rank.local.all_SC, rank.local.outside_SC
@@ -318,11 +318,11 @@ channels; one figure, since their number depends on the framework."""
 FRAGMENTATION = 0.04
 """Share of temporary memory that torch reserves over what is allocated."""
 REUSED = 0.5
-"""Share of freed memory that later tensors of other sizes find: what a block makes again, in what
-the loss left, or an update's temporaries in what activations left. The rest stays reserved beside
-them (torch's caching allocator splits segments, and joins no two of them)."""
+"""Share of freed memory that later tensors of other sizes reuse: recomputed activations in the
+loss's memory, or an update's temporaries in the activations' memory. The rest stays reserved
+(torch's caching allocator splits segments, and does not join two of them)."""
 COMPILED_FRAGMENTATION = 0.01
-"""The same where a compiler plans which buffers are used again."""
+"""That share if a compiler plans the reuse of buffers."""
 _LIVE_VALUES = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` by default."""
 
@@ -451,7 +451,7 @@ def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Float
 
 
 MEMORY_BAND = 0.10
-"""Relative error to expect; nine of ten published peaks, of few models, lie within 7.3 %."""
+"""Relative error to expect; nine of ten published peaks, of few models, are within 7.3 %."""
 
 
 def memory_bytes(

@@ -6,7 +6,7 @@ Source:
     Rajbhandari et al. 2020, "ZeRO", section 3 (what each stage shards). Megatron-LM,
     docs/source/api-guide/dist_optimizer.md (4 + 16/d, 6 + 12/d, 8 + 8/d bytes; 20, 18, 16 without
     it). DeepSpeed, runtime/zero/stage_1_and_2.py (flat gradients of a share) and
-    runtime/bf16_optimizer.py (fp32 gradients beside 16-bit ones). FSDP2: fp32 shards throughout
+    runtime/bf16_optimizer.py (fp32 gradients besides 16-bit ones). FSDP2: fp32 shards throughout
     (torch.distributed.fsdp.fully_shard).
 
 Shapes: S = stages, C = candidates.
@@ -37,13 +37,13 @@ from .weights import LayerWeights, ModelWeights, StagePieces, layer_matrices, mo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalWeights:
-    """Counts of one rank, before ZeRO: what it computes with.
+    """Counts of the weights that one rank computes with, before ZeRO.
 
     Attributes:
         shared_SC: equal on all data-parallel ranks.
-        experts_SC: equal on ranks with the same experts alone; a plain 0 without experts.
-        outside_SC: of the shared ones those of embedding and head.
-        layer_C: of the largest layer, experts included.
+        experts_SC: equal only on ranks with the same experts; a plain 0 without experts.
+        outside_SC: the shared weights of embedding and head.
+        layer_C: weights of the largest layer, experts included.
     """
 
     shared_SC: Floats
@@ -132,10 +132,10 @@ def _outside(weights: ModelWeights, columns: LayoutColumns, stages: Stages) -> F
 
 
 def trained_weights(workload: Workload) -> ModelWeights:
-    """What gets gradients: all but the frozen parts, or the adapters of LoRA alone.
+    """Weights with gradients: all except frozen parts, or only the adapters of LoRA.
 
     Source:
-        Hu et al. 2021, "LoRA", section 4.1: r (d + k) weights beside a d x k matrix.
+        Hu et al. 2021, "LoRA", section 4.1: r (d + k) weights besides a d x k matrix.
     """
     a = workload.architecture
     weights = model_weights(a)
@@ -217,10 +217,11 @@ class ModelState:
     optimizer_SC: Floats
 
     def with_late_gradients(self, columns: LayoutColumns, freed_SC: Floats) -> ModelState:
-        """Gradients of a rank by itself that find room in what the backward pass has freed.
+        """Gradients of a single rank that fit into memory freed by the backward pass.
 
-        torch makes those of its only micro-batch while activations go; they are whole beside the
-        last layer's. Checked by torchtune's published peaks (README.md), within 6 %.
+        torch makes the gradients of its only micro-batch while activations go; they are whole when
+        only the last layer's activations are left. Checked by torchtune's published peaks
+        (README.md), within 6 %.
         """
         ranks_C = columns.shards_C * columns.tensor_C * columns.pipeline_C
         is_first_C = (ranks_C == 1) & (columns.accumulation_C == 1)
@@ -276,7 +277,7 @@ def weights_at_rest(counts: RankWeights, columns: LayoutColumns, workload: Workl
 
 
 def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
-    """What is not trained; adapters stand beside all weights."""
+    """Weights that are not trained; adapters come on top of all weights."""
     frozen_SC = counts.local.all_SC
     if not workload.trains_adapters:
         frozen_SC = np.maximum(0, frozen_SC - counts.trained.all_SC)
@@ -284,7 +285,7 @@ def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
 
 
 def update_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """What the optimizer's update makes and frees, on each stage."""
+    """Temporaries of the optimizer's update, on each stage."""
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     return np.asarray(resting_bytes("update", trained, columns, workload) * on_device)
 
@@ -373,7 +374,7 @@ _BYTES = {
 
 
 def is_plain(columns: LayoutColumns) -> Bools:
-    """Rows whose ranks hold the same of the model: DDP trains them below ZeRO 2, else FSDP2."""
+    """Rows whose ranks hold equal parts of the model: DDP trains them below ZeRO 2, else FSDP2."""
     degrees = columns.tensor_C * columns.pipeline_C * columns.expert_C
     return np.asarray(degrees == 1, np.bool_)
 
@@ -414,10 +415,10 @@ def stage_weights(pieces: StagePieces, columns: LayoutColumns, *, trained: bool)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProfiledRank:
-    """What a rank of each stage has of a profiled model.
+    """A rank's part of a profiled model, on each stage.
 
     Attributes:
-        at_rest: the layouts by what is sharded between steps.
+        at_rest: the layouts by their sharding between steps.
         is_late_C: FSDP trains rows below ZeRO 2, which reduce with the last micro-batch.
     """
 
@@ -430,7 +431,7 @@ class ProfiledRank:
 
     @staticmethod
     def of(spec: ModelSpec, table: CandidateTable) -> ProfiledRank:
-        """What each row's ranks have."""
+        """Parts of each row's ranks."""
         columns, pieces = LayoutColumns.from_table(table), StagePieces.of(spec, table)
         stage_C = columns.zero_stage_C
         is_late_C = ~is_plain(columns) & (stage_C < 2) & (columns.shards_C > 1)
@@ -460,8 +461,8 @@ _BF16_GATHER_VALUES = 5e9
 def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """DeepSpeed's buckets; 0 for other frameworks.
 
-    Of gradients in the format in which they are added up, and, where an optimizer is shared, of
-    new weights, which torch's ``all_gather`` of a list copies once more.
+    Buckets of gradients in the format of their sum and, if an optimizer is sharded, of new
+    weights, which torch's ``all_gather`` of a list copies once more.
     """
     if workload.software.framework is not Framework.DEEPSPEED:
         return np.zeros(())

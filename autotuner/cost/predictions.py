@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from ..space import SearchSpace  # its settings take long to import, and plan has none
 
 STEP_TIME_BAND = 0.16
-"""Nine of ten of the 1065 timed settings in the published tables that the model was fitted on lie
+"""Nine of ten of the 1065 timed settings in the published tables that the model was fitted on are
 within it (``benchmarks/planner_accuracy.py``; models that were excluded from the fit are about one
 point worse)."""
 EXPERTS_BAND = 0.42
-"""22 of the 24 settings with experts in NVIDIA's published tables lie within it (Megatron-Bridge
+"""22 of the 24 settings with experts in NVIDIA's published tables are within it (Megatron-Bridge
 25.09 to 26.08: four models on H100, B200, B300 and GB200, in bf16, fp8 and mxfp8)."""
 PROFILED_BAND = 0.3
 """Relative error to expect of a step's seconds; a guess until predictions are calibrated."""
@@ -83,16 +83,16 @@ def estimate(
     *,
     untimed: KernelTimes | None = None,
 ) -> PredictionTable:
-    """What the cost models say of each candidate; NaN where they cannot.
+    """Predictions of the cost models for each candidate; NaN if impossible.
 
     Args:
-        candidates: as a table, or as columns that may broadcast; of these neither parts nor
-            bounds are given, only peaks and seconds in shapes that broadcast to theirs.
-        workload: what is trained. A profiled model needs a table and a ``ClusterSpec``; without a
+        candidates: a table, or columns that may broadcast; columns give only peaks and seconds in
+            shapes that broadcast to theirs, without parts and bounds.
+        workload: the training. A profiled model needs a table and a ``ClusterSpec``; without a
             model everything is unknown.
-        cluster: on what. A model known by its shapes has seconds on a ``Machine`` alone; on a
+        cluster: the machines. A model known by its shapes has seconds only on a ``Machine``; on a
             ``ClusterSpec``, whose nodes may differ, memory stage by stage.
-        calibration: by how much the seconds of each row are to be multiplied.
+        calibration: factor for the seconds of each row.
         untimed: seconds of a profiled model's micro-batches if none was timed.
 
     Raises:
@@ -236,7 +236,7 @@ def state_beyond_memory(
 ) -> str | None:
     """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
 
-    None where one may, or where no formula says what one needs.
+    None if a candidate may fit, or if no formula covers it.
     """
     if not isinstance(spec := workload.model, ModelSpec):
         return None
@@ -259,7 +259,7 @@ def state_beyond_memory(
 
 
 def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str | None:
-    """A sentence where weights alone did not fit, and no candidate lays them out otherwise."""
+    """Error sentence if the weights did not fit, and no candidate shards them differently."""
     if refused is None or not np.all(space.table.matches(space.baseline, but=_WITHOUT_WEIGHTS)):
         return None
     return (
@@ -271,7 +271,7 @@ def weights_beyond_memory(space: SearchSpace, refused: MemoryUse | None) -> str 
 
 
 def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
-    """What the structure of a model that was looked at surely rules out of further knobs."""
+    """Rules for other knobs that follow from the structure of an inspected model."""
     if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
         return ()
     rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
@@ -314,7 +314,7 @@ def format_gains(
     Args:
         now: format of the products.
         accelerator: the GPU; on a CPU nothing is gained.
-        step_s: seconds of a step in a format; None where no time model covers it.
+        step_s: seconds of a step in a format; None if no time model covers it.
     """
     formats = tuple(_faster(now, accelerator))
     today_s = step_s(now) if formats else None

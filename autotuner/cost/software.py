@@ -1,11 +1,11 @@
-"""What a training does that neither its model nor its layout says.
+"""Behaviour of training codes that follows neither from the model nor from the layout.
 
 Source of each row: its defaults in the public repository at the time of its published numbers.
 
-Small operations are all but products and attention. Codes with kernels of their own read and write
+Small operations are all but products and attention. Codes with their own kernels read and write
 each value once (Korthikanti et al. 2022, arXiv:2205.05198, section 4). Plain PyTorch has a kernel
 for each operation, over fp32 weights, residuals, norms and losses, and ``torch.autocast`` casts
-what goes into a product. Its bytes are counted, not fitted: in the operations that torch 2.11 runs
+the inputs of products. Its bytes are counted, not fitted: in the operations that torch 2.11 runs
 for a layer of a GPT-2 and of a Llama 3 (``benchmarks/gpu/train.py``), under autocast and in fp32.
 """
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a training code can be asked for.
+    """Abilities of a training code.
 
     Attributes:
-        parallel: kinds beside data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
+        parallel: kinds besides data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
             ``uneven``: a micro-batch of its own for each data-parallel rank.
         zero: each ZeRO stage with the code's own name for it.
-        zero_in_pipelines: stages that it combines with pipelines.
-        zero_beside_tensor: stages that it combines with tensor or context parallelism.
-        offload: what it can keep in host memory.
+        zero_in_pipelines: ZeRO stages that it combines with pipelines.
+        zero_beside_tensor: ZeRO stages that it combines with tensor or context parallelism.
+        offload: state that it can keep in host memory.
         recompute: none, selective, full, and layers: only some of a stage's in full.
         precisions: formats of its products.
         eight_bit_states: whether it has optimizers with states of 8 bits.
@@ -72,7 +72,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerHabits:
-    """Habits of a code; ``sequence_parallel`` where a table leaves it open and tp > 1.
+    """Habits of a code; ``sequence_parallel`` is its default if tp > 1.
 
     ``tf32``: products of fp32 are TF32's. ``checked``: architectures of GPUs on which its
     published runs were predicted.
@@ -92,12 +92,12 @@ class TrainerHabits:
         return replace(workload, software=software, precision=precision)
 
     def precision_for(self, asked: Precision) -> Precision:
-        """The format of its products where ``asked`` is the configuration's."""
+        """The format of its products if the configuration has ``asked``."""
         return Precision.TF32 if self.tf32 and asked is Precision.FP32 else asked
 
 
 def configured_workload(config: ResolvedConfig) -> Workload:
-    """What a configuration of our runtime says of a training, its model aside."""
+    """The training of a configuration of our runtime, without its model."""
     given = dict(config.optimizer.parameters) if config.optimizer else {}
     more = sum(bool(given.get(name)) for name in ("momentum", "amsgrad", "centered"))
     flags = {
@@ -131,7 +131,7 @@ _MATRICES_REPEATED = 0.5
 
 
 def repeats_modules(software: Software) -> bool:
-    """Whether selective recomputation makes norms, latent projections and experts' activations.
+    """True if selective recomputation makes norms, latent projections and experts' activations.
 
     Megatron-Core's ``recompute_modules`` (``layernorm``, ``mla_up_proj``, ``moe_act``) do so for
     layers that have them, as DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.3.
@@ -145,42 +145,42 @@ def repeated_products(software: Software) -> float:
 
 
 def is_compiled(software: Software) -> bool:
-    """Whether small operations are fused, by a compiler or by a vendor's library."""
+    """True if small operations are fused, by a compiler or by a vendor's library."""
     return software.compiled or software.transformer_engine
 
 
 def is_eager(software: Software) -> bool:
-    """Whether each operation of PyTorch is a kernel of its own."""
+    """True if each operation of PyTorch is a separate kernel."""
     return software.plain_torch and not is_compiled(software)
 
 
 def is_tensor_async(software: Software) -> bool:
-    """Whether tensor-parallel communication is cut up to run beside its products."""
+    """True if tensor-parallel communication is cut up to run alongside its products."""
     return software.async_tensor or software.transformer_engine
 
 
 def has_flat_gathers(software: Software) -> bool:
-    """Whether weights of a layer are gathered as one buffer, not matrix by matrix."""
+    """True if weights of a layer are gathered as one buffer, not matrix by matrix."""
     return software.flash_attention and software.framework is not Framework.DEEPSPEED
 
 
 def routes_by_domain(software: Software) -> bool:
-    """Whether tokens leave for another domain once, and beside another micro-batch's computing.
+    """True if tokens leave for another domain once, and alongside another micro-batch's computing.
 
     Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
-    its recipes have it where experts lie across domains; torch's own all-to-all does neither.
+    its recipes do if experts are in several domains; torch's own all-to-all does neither.
     """
     return software.flash_attention and software.framework is Framework.MEGATRON
 
 
 def waits_for_routing(workload: Workload) -> bool:
-    """Whether a layer with experts waits until the host knows how many tokens each has."""
+    """True if a layer with experts waits until the host knows each expert's tokens."""
     blocks = workload.precision in (Precision.MXFP8, Precision.NVFP4)
     return not (workload.software.graphed and blocks)
 
 
 def overlaps_reduction(software: Software) -> bool:
-    """Whether gradients are reduced beside the backward pass, as since flash attention's time."""
+    """True if gradients are reduced during the backward pass, as since flash attention's time."""
     return software.flash_attention
 
 
@@ -206,10 +206,10 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
 
 _FP32_BYTES = 4.0
 UPDATE_PASSES = 3.0
-"""Bytes that ``torch.optim``'s Adam moves for each weight over those of one fused kernel: 80 in
-nine kernels of its default ``foreach``."""
+"""Bytes that ``torch.optim``'s Adam moves for each weight over a fused kernel's: 80 in nine
+kernels of its default ``foreach``."""
 _PLAIN_KERNELS = 20
-"""Kernels of a layer's forward pass beside its products; a backward pass has twice as many."""
+"""Kernels of a layer's forward pass besides its products; a backward pass has twice as many."""
 
 
 def small_traffic(
@@ -337,7 +337,7 @@ def _cast_bytes(workload: Workload) -> float:
 
 
 def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Floats) -> Floats:
-    """What the host needs to launch a layer, whatever its size."""
+    """Host time to launch a layer of any size."""
     import numpy as np
 
     from .layout_columns import FULL
@@ -358,5 +358,5 @@ _ATTENTION_LAUNCHES = 2 / 3
 """Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
 softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
 _REPEATED = 0.6
-"""Operations that ``torch.utils.checkpoint`` runs again over those of a layer without it, views
-among them: 85 of 142, counted in a GPT-2 under autocast."""
+"""Operations that ``torch.utils.checkpoint`` runs again over a layer's operations without it,
+views included: 85 of 142, counted in a GPT-2 under autocast."""

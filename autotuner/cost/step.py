@@ -46,7 +46,7 @@ from .weights import all_layers, covered_rows, embedding_weights, repeated_names
 
 
 def zero_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
-    """How often a step sums gradients whole, scatters them, and gathers weights.
+    """Number of whole sums of gradients, scatters, and gathers of weights in a step.
 
     Source:
         Rajbhandari et al. 2020, "ZeRO", section 7.
@@ -93,7 +93,7 @@ def gradient_exchange_s(
 
 
 BACKWARD = 0.6
-"""Part of forward and backward beside which gradients can be reduced."""
+"""Part of forward and backward during which gradients can be reduced."""
 
 
 def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
@@ -143,8 +143,8 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
 
 _BROADCASTS_OF_BLOCK = 12 / 4
 """ZeRO 1 broadcasts each of about 12 weights and biases of a transformer's block by itself. They
-are under way together: a broadcast took a quarter of a reduction's latency where it was measured
-(gloo, 2 ranks)."""
+are under way together: a broadcast took a quarter of a reduction's latency when measured (gloo, 2
+ranks)."""
 _PROFILED_BACKWARD = 2 / 3
 _MIB = 1 << 20
 _REDUCED_BYTES = 4
@@ -154,11 +154,11 @@ _BUCKET_MB = 25.0
 def runtime_exchange_s(
     table: CandidateTable, workload: Workload, network: Network, micro_batch_s_C: Floats
 ) -> Floats:
-    """Seconds of each row's step in our own runtime that no computing hides.
+    """Exposed exchange seconds of each row's step in our own runtime.
 
-    The bytes and passes are those of ``runtime/parallel``: DDP reduces buckets once a step, ZeRO 1
-    then broadcasts each weight, FSDP2 gathers units of blocks and scatters their gradients with
-    each micro-batch. gloo scatters by a whole reduction, NCCL in one pass. Beyond plain data
+    The bytes and passes follow ``runtime/parallel``: DDP reduces buckets once a step, ZeRO 1 then
+    broadcasts each weight, FSDP2 gathers units of blocks and scatters their gradients with each
+    micro-batch. gloo scatters by a whole reduction, NCCL in one pass. Beyond plain data
     parallelism all stages are FSDP2 (``late_exchanges``).
 
     Args:
@@ -199,7 +199,7 @@ def runtime_exchange_s(
 
 
 def late_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats]:
-    """How often a step scatters gradients and gathers weights beyond plain data parallelism.
+    """Scatters of gradients and gathers of weights in a step, beyond plain data parallelism.
 
     Stages 0 and 1 do so with the last micro-batch, schedules of a pipeline at every stage.
     """
@@ -225,10 +225,9 @@ def _joined_gradients_s(
 class StepParts:
     """Seconds that add up to one step.
 
-    ``ideal_s_C`` is the model's operations at the datasheet's rate, or at that of large
-    micro-batches where they were profiled; the others are what is lost, in the order in which it
-    is lost. ``frozen_s_C`` is of other models, such as a teacher, and has a name only if there are
-    any.
+    ``ideal_s_C`` is the model's operations at the datasheet's rate, or at the rate of large
+    micro-batches if they were profiled; the others are losses, in order. ``frozen_s_C`` is of
+    other models, such as a teacher, and has a name only if there are any.
     """
 
     ideal_s_C: Floats
@@ -254,7 +253,7 @@ class StepParts:
         return tuple((name.removesuffix("_s_C"), getattr(self, name)) for name in names)
 
     def profiled_parts(self) -> tuple[tuple[str, Floats], ...]:
-        """Parts of the step where whole micro-batches were timed, so less is distinguished."""
+        """Parts of the step if only whole micro-batches were timed."""
         own = dict(self.named_parts())
         names = ["launch", "recompute", "bubble", "communication", "update"]
         if not (own["bubble"] > _ROUNDING * own["ideal"]).any():  # no row has a pipeline
@@ -289,12 +288,12 @@ def profiled_step_parts(
     network: Network | None,
     kernels: KernelTimes | None = None,
 ) -> StepParts:
-    """Parts of a step of a model that was run or traced; NaN where no formula covers the row.
+    """Parts of a step of a model that was run or traced; NaN if no formula covers the row.
 
     Args:
         table: the candidates.
         workload: a profiled model and its precision.
-        network: between ranks; None leaves communication out.
+        network: network between ranks; None skips communication.
         kernels: seconds of micro-batches; by default those of the model's profile.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
@@ -320,9 +319,9 @@ def profiled_step_parts(
 
 
 def step_seconds(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-    """The sum of all parts alone.
+    """Only the sum of all parts.
 
-    Where columns broadcast, each kind of recomputation is timed once; some layers of a stage lie
+    If columns broadcast, each kind of recomputation is timed once; some layers of a stage are
     between two kinds.
     """
     if layouts.recompute_C.ndim == 1:
@@ -351,7 +350,7 @@ def step_seconds(layouts: LayoutColumns, workload: Workload, machine: Machine) -
 
 
 def _recomputed_in_part(layouts: LayoutColumns, layers: int, parts_of: PartsOf) -> StepParts:
-    """Parts where only some layers of a stage recompute lie between those of none and of all."""
+    """Interpolate the parts if only some layers of a stage recompute."""
     if not (partial := layouts.recompute_layers_C >= 0).any():
         return parts_of(layouts)
     share = np.where(
@@ -365,12 +364,12 @@ def _recomputed_in_part(layouts: LayoutColumns, layers: int, parts_of: PartsOf) 
 
 
 def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
-    """Seconds where a share of the layers recomputes, from those where all and none do."""
+    """Seconds if a share of the layers recomputes, from seconds if all and none do."""
     return np.asarray(share * whole_s + (1.0 - share) * none_s)
 
 
 def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Floats:
-    """Part of the layers of a stage that full recomputation of so many of them covers."""
+    """Part of a stage's layers that full recomputation covers."""
     stage = np.maximum(layers / pipeline_C, 1.0)
     return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
 
@@ -383,7 +382,7 @@ def _combine(
     sends: StageSends,
     shares: RankShares | None = None,
 ) -> StepParts:
-    """Kernels, the schedule of micro-batches, and what ranks exchange, as one step.
+    """Combine kernels, the schedule of micro-batches, and exchanges into one step.
 
     Args:
         layouts: the candidates.
@@ -391,7 +390,8 @@ def _combine(
         exchange_s: seconds that a step exchanges gradients and weights, smaller arrays first,
             from those in which a stage is busy with one micro-batch.
         sends: between the stages.
-        shares: of a profiled model's pieces; None where stages have layers and times know ranks.
+        shares: parts of a profiled model's pieces; None if stages have layers and times know
+            ranks.
     """
     inner, which = distinct(layouts)
     layer, layers = kernels.inner_times(inner), kernels.layers

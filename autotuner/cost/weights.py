@@ -1,4 +1,4 @@
-"""Weights of a transformer, exactly for memory, matrices alone for products; a profile's pieces.
+"""Weights of a transformer: exact for memory, only matrices for products; pieces of a profile.
 
 Shapes: B = blocks of a profiled model, S = stages, C = candidates.
 """
@@ -52,11 +52,11 @@ class ModelWeights:
     """Weights of a model by place: the layers in order are encoder, dense, then ``repeated``.
 
     Attributes:
-        embedding: token and position tables and what stands beside them; first stage.
-        head: the output matrix and last norm. A tied matrix is counted in ``embedding`` alone.
+        embedding: token and position tables and tables like them; first stage.
+        head: the output matrix and last norm. A tied matrix is counted only in ``embedding``.
         encoder: one encoder layer, of ``encoder_layers``.
-        dense: one leading layer without experts, of ``dense_layers``.
-        repeated: one of the other layers; for models with experts in every n-th layer, the mean.
+        dense: a leading layer without experts, of ``dense_layers``.
+        repeated: another layer; for models with experts in every n-th layer, the mean.
     """
 
     embedding: int
@@ -156,7 +156,7 @@ def _mlp(a: Architecture, ffn: int) -> int:
 
 
 def _norm(a: Architecture) -> int:
-    """LayerNorm has a weight and a bias, RMSNorm a weight alone."""
+    """LayerNorm has a weight and a bias, RMSNorm only a weight."""
     return (2 if a.biases else 1) * a.hidden
 
 
@@ -179,7 +179,7 @@ def _mean(
 
 
 def attention_kinds(model: Architecture) -> tuple[tuple[float, Architecture], ...]:
-    """Shares of the layers that attend alike, and a model of such layers alone."""
+    """Shares of the layers that attend alike, and a model of only such layers."""
     if not model.full_every or (model.window is None and model.state is None):
         return ((1.0, model),)
     full = replace(model, window=None, state=None, full_every=0)
@@ -215,12 +215,12 @@ def _attention_weights(model: Architecture) -> int:
 
 
 def perceptron_weights(model: Architecture, ffn: int) -> int:
-    """One MLP."""
+    """Weights of an MLP."""
     return (3 if model.gated else 2) * model.hidden * ffn
 
 
 def dense_layer_weights(model: Architecture) -> int:
-    """One layer without experts, norms and biases aside."""
+    """Weights of a layer without experts, norms and biases."""
     return attention_weights(model) + perceptron_weights(model, model.ffn)
 
 
@@ -230,7 +230,7 @@ def expert_weights(model: Architecture, experts: Experts) -> int:
 
 
 def shared_weights(model: Architecture, experts: Experts) -> int:
-    """What every token passes in a layer with experts: attention, shared experts, router."""
+    """Weights for every token in a layer with experts: attention, shared experts, router."""
     shared = experts.shared * perceptron_weights(model, experts.ffn)
     return attention_weights(model) + shared + experts.count * model.hidden
 
@@ -242,7 +242,7 @@ def largest_matrix(model: Architecture) -> int:
 
 
 def layer_matrices(weights: ModelWeights) -> ModelWeights:
-    """The matrices of the layers alone: no embedding, head or norm."""
+    """The matrices of the layers: no embedding, head or norm."""
     encoder, dense, repeated = (
         replace(layer, whole=0) for layer in (weights.encoder, weights.dense, weights.repeated)
     )
@@ -282,12 +282,12 @@ def repeated_names(spec: ModelSpec) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StagePieces:
-    """How many pieces of each block of a profiled model stand on each pipeline stage.
+    """Number of pieces of each block of a profiled model on each pipeline stage.
 
     Attributes:
         blocks: the model's.
-        repeated: names of those that are lists of equal pieces.
-        count_BSC: pieces; 0 on stages that a candidate has not.
+        repeated: names of blocks that are lists of equal pieces.
+        count_BSC: pieces; 0 on stages that a candidate lacks.
         is_last_SC: the stage that has the head and makes the loss.
         stage_SC: numbers of stages.
     """
@@ -333,16 +333,17 @@ class StagePieces:
         return self.total(lambda block: value(block.split or NO_SPLIT))
 
     def repeated_total(self, value: Callable[[BlockSpec], Floats | float]) -> Floats:
-        """Sum of a value of the repeated blocks alone, on each stage."""
+        """Sum of a value over the repeated blocks, on each stage."""
         return self.total(lambda block: value(block) if block.name in self.repeated else 0.0)
 
 
 def _places(
     spec: ModelSpec, pipeline: int, virtual: int, split: tuple[int, ...] | None
 ) -> Iterator[tuple[int, int]]:
-    """Number of the block and stage of each piece; nothing where stages outnumber the pieces.
+    """Number of the block and stage of each piece; nothing if stages outnumber the pieces.
 
-    What runs before the first repeated piece is on the first stage, what runs later on the last.
+    Modules that run before the first repeated piece are on the first stage, later modules on the
+    last.
     """
     repeated = repeated_names(spec)
     total = sum(block.count for block in spec.blocks if block.name in repeated)
@@ -362,9 +363,9 @@ def _places(
 
 
 def piece_seconds(spec: ModelSpec) -> tuple[Callable[[BlockSpec], float], ...]:
-    """Weight of a piece in the time of the whole model, and that of its split part.
+    """Weight of a piece in the time of the whole model, and the weight of its split part.
 
-    Seconds where forward passes were timed, else operations, else weights.
+    Seconds if forward passes were timed, else operations, else weights.
     """
     if any(block.forward_s for block in spec.blocks):
         return lambda b: b.forward_s, lambda b: (b.split or NO_SPLIT).forward_s
@@ -398,17 +399,17 @@ def held_activations(
     waiting_SC: Floats,
     compute_bytes: int,
 ) -> tuple[Floats, Floats]:
-    """Activations of each stage's ranks over those of the whole model without recomputation.
+    """Activations of each stage's ranks over the whole model's without recomputation.
 
-    First what is kept, then what one block at a time makes again while its backward pass runs; NaN
-    where blocks do not say.
+    First kept activations, then the recomputed activations of one block at a time; NaN if blocks
+    do not say.
 
     Args:
         spec: the model.
         pieces: its blocks on the stages.
         columns: the layouts.
         waiting_SC: micro-batches that a stage holds at once.
-        compute_bytes: size of a value that is computed with.
+        compute_bytes: size of a value in the computation.
     """
     layers = pieces.repeated_total(lambda block: 1.0)
     covered_SC = np.where(columns.recompute_layers_C < 0, layers, columns.recompute_layers_C)
@@ -439,7 +440,7 @@ def held_activations(
 
 
 def _rank_bytes(block: BlockSpec, columns: LayoutColumns, *, is_repeated: bool) -> Floats:
-    """What one piece keeps of a rank's share of a sample."""
+    """Bytes that a piece keeps of a rank's share of a sample."""
     split = block.split.activation_bytes if block.split else 0
     shared_C = np.where(columns.sequence_parallel_C & is_repeated, block.activation_bytes, split)
     less_C = shared_C * (1.0 - 1.0 / columns.tensor_C)
@@ -460,7 +461,7 @@ def _gathered_keys(spec: ModelSpec, columns: LayoutColumns, compute_bytes: int) 
 
 
 def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
-    """What a repeated block keeps; embedding and head keep what they have."""
+    """Bytes that a repeated block keeps; embedding and head keep all."""
     if not block.activation_bytes:
         return block.activation_bytes
     if kind is Recompute.FULL:
@@ -480,7 +481,7 @@ def fsdp_gathered_bytes(
     reduced_bytes: Floats,
     value_bytes: Floats | float,
 ) -> Floats:
-    """Weights in use beyond those at rest, and gradients before they are scattered.
+    """Weights in use beyond weights at rest, and gradients before they are scattered.
 
     Stages 0 and 1 are DDP under autocast, which keeps 16-bit copies. Stage 2 keeps gathered
     weights, and stage 3 does too with a pipeline (torchtitan: a gather for each micro-batch would
@@ -489,10 +490,10 @@ def fsdp_gathered_bytes(
     Args:
         columns: the layouts.
         whole: weights of the rank.
-        units: those of the units that are gathered at once.
-        casts_bytes: copies of all weights where autocast makes some.
+        units: weights of the units that are gathered at once.
+        casts_bytes: autocast's copies of all weights.
         reduced_bytes: gradients on their way.
-        value_bytes: of a weight as it is gathered.
+        value_bytes: size of a gathered weight.
     """
     is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
     gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes

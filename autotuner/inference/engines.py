@@ -1,6 +1,6 @@
-"""What an inference engine does that neither its model nor its layout says.
+"""Behaviour of inference engines that follows neither from the model nor from the layout.
 
-Counts are of kernels beside the matrix products, read in the public code of each engine.
+Counts are of kernels besides the matrix products, read in the public code of each engine.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class EngineHabits:
     Attributes:
         is_eager: Python launches each kernel, which takes as long for a layer as the forward pass
             of a training does; otherwise a CUDA graph or a C++ host is ahead of the device.
-        step_host_s: what it takes for a token, in which the device waits.
+        step_host_s: host time for a token, in which the device waits.
         small_kernels: of a layer outside of products and attention: norms, biases, activations.
         attention_kernels: rotation, cache update, scores, and the sum of their parts.
         step_kernels: embedding, last norm, and the choice of a token.
-        short_messages: its NCCL is of today, whose all-reduces of some kilobytes are quicker.
+        short_messages: it has a recent NCCL, whose all-reduces of some kilobytes are faster.
         one_shot_bytes: up to this size an all-reduce is one kernel that reads its peers' memory;
             0: all are NCCL's.
         flash: attention of a prompt never stores its scores.
         fills_pipeline: as many batches are in flight as there are stages.
         repeats_keys: a key-value head may be on several ranks.
         chunk_tokens: tokens of a prompt that are computed at once; None: all of a batch.
-        graph_bytes: graphs and workspaces of a rank beside its context.
+        graph_bytes: graphs and workspaces of a rank besides its context.
     """
 
     is_eager: bool = False

@@ -1,4 +1,4 @@
-"""What is generated, and the points of a search as columns.
+"""Text to generate, and the points of a search as columns.
 
 Shapes: C = candidates.
 """
@@ -44,7 +44,7 @@ class Generation:
 
     @property
     def mean_context(self) -> float:
-        """Tokens that a later one of the answer attends to, in the mean."""
+        """Mean number of tokens that a token of the answer attends to."""
         return self.prompt_tokens + self.output_tokens / 2.0
 
 

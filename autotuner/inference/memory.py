@@ -19,9 +19,9 @@ from ..cost import (
     model_weights,
 )
 from ..space import Floats, Ints
-from .decode import FP32_STATE_BYTES, cache_width
 from .engines import EngineHabits
 from .generation import Generation, PointColumns
+from .kernels import FP32_STATE_BYTES, cache_width
 
 _OUTSIDE_BYTES = 2.0
 """Size of a weight of embedding and head, which are not quantized."""
@@ -32,8 +32,8 @@ def generation_memory(
 ) -> MemoryParts:
     """All parts at the fullest moment, for the first and the last stage.
 
-    The cache holds prompts and answers of all batches in flight; activations are those of the
-    widest moment of one layer over the tokens that are computed at once.
+    The cache holds prompts and answers of all batches in flight; activations are the widest moment
+    of one layer over the tokens that are computed at once.
     """
     answers = points.with_beams(generation.beam_width)
     fixed = 0.0 if on_cpu else CONTEXT_BYTES + engine.graph_bytes
@@ -58,7 +58,7 @@ def largest_batches(
     *,
     on_cpu: bool = False,
 ) -> Ints:
-    """Samples of a batch that fit with the degrees of each point; 0 where not even one does."""
+    """Samples of a batch that fit with the degrees of each point; 0 if none fits."""
     low, high = np.zeros(len(points), np.int64), np.full(len(points), _MOST_BATCH, np.int64)
     while np.any(low < high):
         middle = (low + high + 1) // 2
@@ -111,7 +111,8 @@ def _columns(points: PointColumns) -> LayoutColumns:
 def _cache(points: PointColumns, generation: Generation, engine: EngineHabits) -> Floats:
     """Keys and values of decoder layers, or their latents; windows keep no more than they see.
 
-    Behind an encoder each layer keeps those of the prompt, too. A state has one size for all.
+    Behind an encoder each layer also keeps keys and values of the prompt. A state has a fixed
+    size.
     """
     model, size = generation.model, float(generation.precision.value_bytes)
     own = generation.output_tokens
@@ -132,10 +133,10 @@ def _cache(points: PointColumns, generation: Generation, engine: EngineHabits) -
 
 
 def _activations(points: PointColumns, generation: Generation, engine: EngineHabits) -> Floats:
-    """Residual, its norm, and a layer's widest values: those of an MLP, or its queries.
+    """Residual, its norm, and a layer's widest values: of an MLP, or its queries.
 
     A gated MLP holds both halves and their product. Kernel by kernel, GELU of an ungated one holds
-    four values for each (transformers' ``NewGELUActivation``), beside more of the hidden state.
+    four values for each (transformers' ``NewGELUActivation``), besides more of the hidden state.
     """
     model, size = generation.model, float(generation.precision.value_bytes)
     tokens = points.batch_C * generation.input_tokens
@@ -169,7 +170,7 @@ def _communication(
 
 
 def _logits(points: PointColumns, generation: Generation) -> Floats:
-    """One position on the last stage: a rank's own, and all of them in fp32 to choose from."""
+    """Logits of one position on the last stage: a rank's own, and all of them in fp32."""
     size = generation.precision.value_bytes / points.tensor_C + 4.0
     rows = points.batch_C * float(generation.model.vocabulary) * size
     is_last = _ends(points) == points.pipeline_C - 1

@@ -22,14 +22,13 @@ from ..cost import (
     stacks,
 )
 from ..space import CandidateTable, Floats
-from .decode import last_s, layer_step_s
 from .engines import EngineHabits
 from .generation import Generation, PointColumns
-from .kernels import Rank, layouts_of
+from .kernels import Rank, last_s, layer_step_s, layouts_of
 from .memory import generation_memory
 
 _BANDS, _EXPERTS_BANDS = (0.29, 0.11), (0.45, 0.21)
-"""Nine of ten points of NVIDIA's estimator from measured kernels lie within them, in time to the
+"""Nine of ten points of NVIDIA's estimator from measured kernels are within them, in time to the
 first token and per token: three dense models and two with experts on A100 and H100, 1 to 8 tensor
 ranks, batches of 1 to 64 (``benchmarks/inference_accuracy.py``)."""
 _TOKEN_BYTES = 8.0
@@ -37,17 +36,16 @@ _TOKEN_BYTES = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerationTable:
-    """What is predicted of each point.
+    """Predictions of each point.
 
     Attributes:
-        ttft_s_C: time to the first token of a whole batch.
+        ttft_s_C: time to first token of a whole batch.
         token_s_C: time per output token after it.
-        latency_s_C: of one batch from its prompt to its last token.
-        samples_per_s_C: of one copy of the model, with as many batches in flight as its engine
-            has.
-        peak_bytes_C: of the fullest rank.
+        latency_s_C: time of one batch from its prompt to its last token.
+        samples_per_s_C: throughput of one copy of the model, with its engine's batches in flight.
+        peak_bytes_C: memory of the fullest rank.
         memory: its parts.
-        parts: names and seconds of what a batch's latency is made of.
+        parts: names and seconds of the parts of a batch's latency.
     """
 
     points: PointColumns
@@ -60,7 +58,7 @@ class GenerationTable:
 
     @property
     def peak_bytes_C(self) -> Floats:
-        """What the fullest rank needs."""
+        """Memory of the fullest rank."""
         return self.memory.peak_C
 
     @property
@@ -122,7 +120,7 @@ def generation_bands(model: Architecture) -> tuple[float, float]:
 
 
 def step_times(points: PointColumns, rank: Rank) -> PhaseTimes:
-    """One later token of each answer, at the mean length of the cache."""
+    """Time of one later token of each answer, at the mean length of the cache."""
     model = rank.generation.model
     layer_s, joining_s = layer_step_s(points, rank, context=rank.generation.mean_context)
     tokens_C = points.samples_C * float(model.hidden)
@@ -138,7 +136,7 @@ def step_times(points: PointColumns, rank: Rank) -> PhaseTimes:
 def _through(
     points: PointColumns, phase: PhaseTimes, rank: Rank, tokens: int
 ) -> tuple[Floats, Floats, Floats]:
-    """One pass through all stages, the time of the slowest of these, and sends between them.
+    """One pass through all stages, the time of the slowest stage, and sends between them.
 
     The chosen token goes back to the first stage.
     """
@@ -158,12 +156,12 @@ def _through(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PhaseTimes:
-    """Seconds of one pass: of a layer, in which it waits for other ranks, and of both ends.
+    """Seconds of one pass: of a layer, of its communication, and of both ends.
 
     Attributes:
         layer_s_C: the mean layer, its all-reduces included.
-        joining_s_C: those all-reduces alone.
-        layers: that it passes.
+        joining_s_C: only the all-reduces.
+        layers: number of layers.
         first_s_C: embedding.
         last_s_C: norm, logits and the choice of a token.
     """
@@ -228,7 +226,7 @@ def _cross_keys_s(points: PointColumns, rank: Rank) -> Floats:
 
 
 def _stack_s(stack: Stack, points: PointColumns, rank: Rank) -> tuple[Floats, Floats]:
-    """The mean layer over the whole prompt, with its two all-reduces, and these alone."""
+    """The mean layer over the whole prompt, with its two all-reduces, and only these."""
     model, inner = rank.generation.model, layouts_of(points)
     sparse = expert_layers(model) / model.layers
     total = np.zeros(len(points))

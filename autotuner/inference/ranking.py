@@ -1,4 +1,4 @@
-"""Which degrees and batch generate best: every valid point, those that fit, and their front.
+"""Best degrees and batch for generation: valid points, fitting points, and their front.
 
 Shapes: D = distinct degrees, C = candidates.
 """
@@ -21,7 +21,7 @@ from .memory import largest_batches
 from .pipeline import GenerationTable, estimate_generation
 
 MOST_BATCH = 1024
-"""The largest batch that is tried where none is asked for."""
+"""Default of the largest batch to try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,11 @@ class InferenceQuestion:
     """What is asked.
 
     Attributes:
-        world: GPUs of the cluster; those beyond one copy of the model run further copies.
+        world: GPUs of the cluster; GPUs beyond one copy of the model run more copies.
         limit_bytes: memory that a rank may use.
-        tensor, pipeline, batches: values to look at; empty: all that are valid, and batches of
-            powers of two up to the largest one that fits, or is within the bound.
-        max_latency_s: of a batch, from its prompt to its last token.
+        tensor, pipeline, batches: values to try; empty: all valid values, and batches of powers of
+            two up to the largest that fits or is within the bound.
+        max_latency_s: bound of a batch, from its prompt to its last token.
     """
 
     generation: Generation
@@ -49,7 +49,7 @@ class InferenceQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferencePoint:
-    """What is predicted of one point; ``largest_batch`` is the one that fits with its degrees."""
+    """Prediction of one point; ``largest_batch`` fits with its degrees."""
 
     tensor_parallel: int
     pipeline_parallel: int
@@ -69,15 +69,15 @@ class InferencePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferencePlan:
-    """What became of all points.
+    """Ranking of all points.
 
     Attributes:
         considered: points that were priced.
-        best: those that fit and are within the bound, most throughput per GPU first; where none
-            is, those that fit, the quickest first.
-        within: how many are within the bound.
-        front: those that fit of which no other is both quicker and has more throughput per GPU,
-            the quickest first.
+        best: points that fit and are within the bound, most throughput per GPU first; if none is,
+            points that fit, the fastest first.
+        within: number of points within the bound.
+        front: Pareto front of latency and throughput per GPU among the points that fit, the
+            fastest first.
     """
 
     considered: int
@@ -88,7 +88,7 @@ class InferencePlan:
 
 
 def why_no_generation(generation: Generation) -> str | None:
-    """Why a model generates no text of these lengths, as a sentence; None where it does."""
+    """Reason why a model generates no text of these lengths, as a sentence; None if it does."""
     model, positions = generation.model, generation.model.positions
     if not model.causal and not model.encoder_layers:
         return (
@@ -109,7 +109,7 @@ def why_no_generation(generation: Generation) -> str | None:
 def why_not_degrees(
     tensor: int, pipeline: int, generation: Generation, engine: EngineHabits
 ) -> str | None:
-    """Why a model cannot be shared out so, as a sentence; None where it can."""
+    """Reason why a model cannot be sharded like this, as a sentence; None if it can."""
     model = generation.model
     if model.heads % tensor:
         return _indivisible("tp", tensor, model.heads, "attention heads")
@@ -208,7 +208,7 @@ def _batches(most: int, quick: int) -> Iterator[int]:
 
 
 def _quick_batches(degrees: PointColumns, question: InferenceQuestion) -> Ints:
-    """The largest batch of each row that is within the bound; 0 where not even one is."""
+    """The largest batch of each row that is within the bound; 0 if none is."""
     low, high = np.zeros(len(degrees), np.int64), np.full(len(degrees), MOST_BATCH, np.int64)
     if question.batches or math.isinf(question.max_latency_s):
         return high

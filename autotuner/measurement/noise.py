@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -27,8 +27,6 @@ FINAL_SUFFIX = "_final"
 """What a trial's name has more where it was measured again."""
 AGAIN_SUFFIX = "_again"
 """The same, where that was during the search."""
-MAX_USEFUL_LOG_HALF_WIDTH = math.log(2.5)
-"""Widest useful half-width of an interval, as a logarithm."""
 _WIDEST = 100.0
 _MOST_EXPONENT = 40.0
 
@@ -68,96 +66,60 @@ PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.
 11), which is taken as two standard deviations of a difference of two launches."""
 
 
-class _Launches:
-    """Launches as they come: the spread of their steps, and the means of each candidate."""
-
-    def __init__(self) -> None:
-        self.squares = self.freedom = 0.0
-        self.by_name: dict[str, list[tuple[float, float]]] = {}
-        self.repeated: dict[str, None] = {}
-        """Names with several launches."""
-        self._count = 0
-
-    def add(self, records: Sequence[Record]) -> None:
-        """Take records of which those of the last call are the first."""
-        for record in records[self._count :]:
-            self._count += 1
-            measured = record.measurement
-            if measured is None or min(measured.step_s) <= 0.0:
-                continue
-            squares, freedom = _within(measured.step_s)
-            self.squares += squares
-            self.freedom += freedom
-            name = measured_name(record.trial.name)
-            launch = math.log(measured.mean_step_s), _variance_of_mean(len(measured.step_s))
-            self.by_name.setdefault(name, []).append(launch)
-            if len(self.by_name[name]) > 1:
-                self.repeated[name] = None
-
-
 class NoiseTally:
-    """What launches say of noise, in a time that grows with the new ones and those repeated."""
+    """The prior, corrected by all steps so far and by every candidate measured twice.
+
+    Repeats are found by name. Neighbouring steps have noise in common, perhaps all steps of a
+    launch, so that launches are expected to differ by at least as much.
+    """
 
     def __init__(self, prior: Noise = PRIOR) -> None:
         self._prior = prior
-        self._first, self._again = _Launches(), _Launches()
+        self._squares, self._freedom = 0.0, prior.within_freedom
+        self._launches: dict[str, list[tuple[float, float]]] = {}
+        self._repeated: dict[str, list[tuple[float, float]]] = {}
 
-    def of(self, records: Sequence[Record], repeats: Sequence[Record] = ()) -> Noise:
-        """Noise by records and repeats of them; those of the last call are the first of each."""
-        self._first.add(records)
-        self._again.add(repeats)
-        return self._noise()
+    def add(self, record: Record) -> None:
+        """Take one more launch."""
+        measured = record.measurement
+        if measured is None or min(measured.step_s) <= 0.0:
+            return
+        squares, freedom = _within(measured.step_s)
+        self._squares += squares
+        self._freedom += freedom
+        name = measured_name(record.trial.name)
+        launches = self._launches.setdefault(name, [])
+        launches.append((math.log(measured.mean_step_s), _variance_of_mean(len(measured.step_s))))
+        if len(launches) > 1:
+            self._repeated[name] = launches
 
-    def _noise(self) -> Noise:
-        prior, first, again = self._prior, self._first, self._again
-        within_freedom = prior.within_freedom + first.freedom + again.freedom
-        squares = prior.within_freedom * prior.within**2 + first.squares + again.squares
-        within = squares / within_freedom
-        names = first.repeated | dict.fromkeys(again.by_name)
-        repeated = ((*first.by_name.get(name, ()), *again.by_name.get(name, ())) for name in names)
-        squares, freedom = _between((some for some in repeated if len(some) > 1), within)
-        between_freedom = prior.between_freedom + freedom
+    @property
+    def noise(self) -> Noise:
+        """The noise by all launches so far."""
+        prior = self._prior
+        within = (prior.within_freedom * prior.within**2 + self._squares) / self._freedom
+        squares, freedom = _between(self._repeated.values(), within)
+        freedom += prior.between_freedom
         expected = max(prior.between**2, CORRELATION * within)
-        between = (prior.between_freedom * expected + squares) / between_freedom
         return Noise(
-            between=math.sqrt(between),
-            between_freedom=between_freedom,
+            between=math.sqrt((prior.between_freedom * expected + squares) / freedom),
+            between_freedom=freedom,
             within=math.sqrt(within),
-            within_freedom=within_freedom,
+            within_freedom=self._freedom,
         )
 
 
 def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
-    """The prior, corrected by all steps in a history and by every candidate measured twice.
-
-    Repeats are found by name, a final, a reference and their trial alike. What neighbouring steps
-    have in common may be common to all steps of a launch, so that launches are expected to differ
-    by as much at least.
-    """
-    return NoiseTally(prior).of(tuple(records))
+    """The noise of a history of launches."""
+    tally = NoiseTally(prior)
+    for record in records:
+        tally.add(record)
+    return tally.noise
 
 
 def measured_name(name: str) -> str:
     """Name of the trial that a launch of this name measures again; its own where it does not."""
     return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
-
-
-def correct_noise(noise: Noise, deviations: Sequence[tuple[float, int]]) -> Noise:
-    """Corrected by how far trials of a search were off what is known of them better.
-
-    What they have in common says nothing: the machine was another one for all of them.
-
-    Args:
-        noise: of the search.
-        deviations: logarithm of each trial's mean step over the better one, and its steps.
-    """
-    if len(deviations) < 2:
-        return noise
-    found = [(deviation, _variance_of_mean(steps)) for deviation, steps in deviations]
-    squares, freedom = _between([found], noise.within**2)
-    total = noise.between_freedom + freedom
-    between = math.sqrt((noise.between_freedom * noise.between**2 + squares) / total)
-    return replace(noise, between=between, between_freedom=total)
 
 
 def of_both(one: Noise, other: Noise) -> Noise:

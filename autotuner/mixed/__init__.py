@@ -17,5 +17,5 @@ from .front import (
     rivals,
 )
 from .kinds import MachineKind, MeasuredLayers, sub_clusters
-from .rows import GivenStages, given_stages, placement
+from .one_layout import GivenStages, given_stages, placement
 from .search import every_row, mixed_plan

@@ -33,7 +33,7 @@ MIXED_DEGREES = Degrees(
     recompute_layers=(),
     offload=(Offload.NONE,),
 )
-"""What is enumerated: tensor and expert ranks stay inside a node, stages are whole."""
+"""Enumerated layouts: tensor and expert ranks stay inside a node, stages are whole."""
 _ROWS_AT_ONCE = 1 << 20
 """Rows times stages that are priced together."""
 Wanted: TypeAlias = dict[tuple[int, int], Bools]
@@ -55,7 +55,7 @@ def node_orders(
 
 
 def sorted_orders(counts: Sequence[int], kinds: Sequence[MachineKind]) -> Ints:
-    """Orders in which nodes of a kind stand together, all but the first one and the last one."""
+    """Orders in which nodes of a kind are adjacent, except for the first and the last node."""
     used = [number for number, count in enumerate(counts) if count]
     found = dict.fromkeys(_with_ends(counts, kinds, used))
     for some in _sorted_kinds(used, kinds):
@@ -106,17 +106,17 @@ def _with_ends(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedQuestion:
-    """What is asked of a mixed cluster.
+    """A question about a mixed cluster.
 
     Attributes:
-        kinds: of its nodes.
+        kinds: kinds of its nodes.
         degrees: values of a layout's fields; None leaves one open.
         headroom: share of each kind's memory that stays free.
         parts: nodes of each kind, a row for each part to look at; None for all parts.
-        order_rule: orders of the nodes of a part.
+        order_rule: gives the orders of the nodes of a part.
         most: layouts to keep of each part.
-        rules: that every layout obeys.
-        is_uneven: data-parallel ranks may have micro-batches of their own.
+        rules: rules for every layout.
+        is_uneven: data-parallel ranks may have their own micro-batches.
     """
 
     workload: Workload
@@ -171,9 +171,9 @@ class Layouts:
         parts: nodes of each kind in each part.
         world_P: GPUs of each part.
         considered: by GPUs, how many there are before any rule.
-        by_stages: all that break no rule, those of equally many stages together.
-        first: by GPUs and stages, where its own begin in ``by_stages``, and their ranks that must
-            stay inside a node.
+        by_stages: layouts that break no rule, by their number of stages.
+        first: by GPUs and stages, the start of its layouts in ``by_stages``, and their ranks that
+            must stay inside a node.
     """
 
     question: MixedQuestion
@@ -216,7 +216,7 @@ class Layouts:
         """Rows of each number of stages, and how many layouts were looked at on how many orders.
 
         Args:
-            order_rule: orders of the nodes of a part.
+            order_rule: gives the orders of the nodes of a part.
             wanted: layouts; None for all.
         """
         growing: dict[int, _GrowingRows] = defaultdict(_GrowingRows)
@@ -240,7 +240,7 @@ class Layouts:
 
 
 def _layouts(world: int, question: MixedQuestion) -> tuple[int, LayoutColumns]:
-    """How many there are for so many GPUs, and flat columns of those that break no rule."""
+    """Number of layouts for ``world`` GPUs, and flat columns of the layouts that break no rule."""
     workload = question.workload
     model, sequence = workload.architecture, workload.sequence_length
     count, kept = 0, []

@@ -16,7 +16,7 @@ from .kinds import MachineKind, usd_per_hour
 
 
 class ChoiceRule(str, Enum):
-    """Which row is taken of those within the limits."""
+    """Criterion for a row within the limits."""
 
     FASTEST = "fastest"
     CHEAPEST = "cheapest"
@@ -24,7 +24,7 @@ class ChoiceRule(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is asked of the rows.
+    """Criterion and limits of a choice.
 
     Attributes:
         longest_s: the longest step that a deadline allows.
@@ -36,12 +36,12 @@ class Choice:
     most_usd: float = math.inf
 
     def allows(self, row: Planned) -> bool:
-        """Whether a row is within the limits; without a price there is no bound on money."""
+        """True if a row is within the limits; without a price money is not bounded."""
         usd = 0.0 if row.usd_per_step is None else row.usd_per_step
         return row.step_s <= self.longest_s and usd <= self.most_usd
 
     def order(self, row: Planned) -> tuple[float, float]:
-        """What rows are sorted by, the best one first."""
+        """Sort key of a row, best first."""
         usd = math.inf if row.usd_per_step is None else row.usd_per_step
         return (usd, row.step_s) if self.rule is ChoiceRule.CHEAPEST else (row.step_s, usd)
 
@@ -57,7 +57,7 @@ class PriceRange:
     Attributes:
         kind: its number.
         low, high: USD an hour; 0 and infinity where no price on that side changes it.
-        below, above: the row that is chosen beyond, at that price; None where none is.
+        below, above: the row that is chosen beyond that price; None if none is.
     """
 
     kind: int
@@ -67,23 +67,23 @@ class PriceRange:
     above: Planned | None = None
 
     def holds(self, price: float, change: float) -> bool:
-        """Whether the choice stays if the price falls or rises by a share of it."""
+        """True if the choice stays if the price falls or rises by a share of it."""
         return self.low <= price * (1 - change) and price * (1 + change) <= self.high
 
 
 def price_range(
     rows: Sequence[Planned], choice: Choice, kinds: Sequence[MachineKind], kind: int
 ) -> PriceRange | None:
-    """Where the first row of a choice stays the first as the price of a kind of node moves.
+    """Prices of a kind of node between which the first row of a choice stays the first.
 
     Args:
-        rows: the best one of each part.
-        choice: by which one of them is taken.
+        rows: the best row of each part.
+        choice: the criterion.
         kinds: of nodes, all with prices.
-        kind: the number of that whose price moves.
+        kind: number of the kind whose price moves.
 
     Returns:
-        None where nothing is within the limits.
+        None if nothing is within the limits.
     """
     ranked = choice.rank(rows)
     if not ranked:
@@ -131,14 +131,14 @@ def _turns(
 
 
 def _line(row: Planned, kinds: Sequence[MachineKind], kind: int) -> tuple[float, float]:
-    """Money of a step without a kind's nodes, and for each USD an hour of one of them."""
+    """Money of a step without a kind's nodes, and for each USD per hour of such a node."""
     hours = row.step_s / 3600
     others = usd_per_hour(with_price(kinds, kind, 0.0), row.counts) or 0.0
     return others * hours, row.counts[kind] * hours
 
 
 def with_price(kinds: Sequence[MachineKind], kind: int, price: float) -> tuple[MachineKind, ...]:
-    """Kinds with another price of a node of one of them."""
+    """Kinds with another price for one of them."""
     return tuple(
         replace(one, usd_per_hour=price) if number == kind else one
         for number, one in enumerate(kinds)

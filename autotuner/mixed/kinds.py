@@ -14,8 +14,8 @@ from ..cost import InnerLayouts, InnerTimes, Machine, Roofline
 from ..space import Floats, Ints
 
 _PASSES = 3.0
-"""Forward and backward pass over the forward pass alone, which is what is profiled: a backward
-pass has two products for each (FASOP takes the same)."""
+"""Forward and backward pass over the forward pass, which is profiled: a backward pass has two
+products for each (FASOP takes the same)."""
 _HOST_BOUND = 0.157
 """Share of the device's time by which equally long work of the host lengthens a layer (2 to the
 power of one over ``Physics.host_sharpness``, less 1); more means that the host is the slower."""
@@ -28,10 +28,10 @@ class MachineKind:
 
     Attributes:
         name: ``4xA10G-24GB``, as reports write it.
-        machine: of such nodes alone; its ``gpus_per_node`` are the GPUs that train.
-        count: how many of these nodes there are.
-        memory_bytes: what a rank may use of one of its GPUs.
-        usd_per_hour: of one whole node, whatever is used of it; None where no price is known.
+        machine: only such nodes; its ``gpus_per_node`` are the GPUs that train.
+        count: number of these nodes.
+        memory_bytes: memory that a rank may use on one of its GPUs.
+        usd_per_hour: price of a whole node; None if no price is known.
         measured: layers of the model on its GPUs; None: they are predicted.
     """
 
@@ -66,7 +66,7 @@ def sub_clusters(kinds: Sequence[MachineKind]) -> Ints:
 
 
 def usd_per_hour(kinds: Sequence[MachineKind], counts: Sequence[int]) -> float | None:
-    """Money for all nodes of a part of the cluster; None where a price of one is not known."""
+    """Money for all nodes of a part of the cluster; None if a price is not known."""
     total = 0.0
     for kind, count in zip(kinds, counts, strict=True):
         if count and kind.usd_per_hour is None:
@@ -81,8 +81,8 @@ class MeasuredLayers:
 
     Attributes:
         tensor: numbers of tensor ranks that were measured, ascending.
-        layer_s: of the mean layer for each of them.
-        first_s, last_s: of the embedding and of the head; NaN where one was not measured.
+        layer_s: seconds of the mean layer for each of them.
+        first_s, last_s: seconds of the embedding and of the head; NaN if not measured.
     """
 
     tensor: tuple[int, ...]
@@ -130,6 +130,6 @@ def with_measured(
 
 
 def _ratio(forward_s: tuple[float, ...], place: Ints, predicted_s_U: Floats) -> Floats:
-    """Measured over predicted, 1 where nothing was measured."""
+    """Measured over predicted, 1 if nothing was measured."""
     found = _PASSES * np.array(forward_s)[place] / predicted_s_U
     return np.asarray(np.where(np.isfinite(found), found, 1.0))

@@ -1,14 +1,14 @@
-"""Layers of each pipeline stage on nodes that differ. Not: what a layer takes, nor memory.
+"""Layers of each pipeline stage on nodes that differ.
 
 A stage takes ``fixed + layer * n`` for n layers, and has room for ``most``. Stages of a chain may
-be in two groups, those of an encoder and those of a decoder, each with layers of its own.
+be in two groups, of an encoder and of a decoder, each with its own layers.
 
 The smallest bottleneck tau for which all layers find a place is found by bisection: stage s then
-has ``min((tau - fixed) // layer, most)`` of them, and what is too many comes off the slowest ones.
+has ``min((tau - fixed) // layer, most)`` of them, and surplus layers come off the slowest stages.
 A step takes about (m - 1) tau and the sum of all stages, so that a larger tau may be better, which
 has more layers on the fastest stages: the values of tau above the smallest are tried in turn until
-``(m - 1)(tau - tau_0)`` exceeds what the sum can still fall by. That is exact for this sum. Of
-them all the price of the caller decides, and then single layers move while that helps.
+``(m - 1)(tau - tau_0)`` exceeds what the sum can still fall by. That is exact for this sum. The
+caller's price decides among them, and then single layers move while that helps.
 
 Source:
     Pinar and Aykanat 2004, "Fast optimal load balancing algorithms for 1D partitioning"
@@ -34,7 +34,7 @@ _ROUNDING = 1e-9
 _MOST_TAUS = 32
 _CELLS = 1 << 22
 _FEW_STAGES = 5
-"""Up to so many stages two layers are moved at once, too."""
+"""Most stages for which two layers are also moved at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +76,7 @@ class Chains:
 
     @property
     def bound_s_R(self) -> Floats:
-        """A bottleneck that no split is below: that of layers which could be cut."""
+        """Lower bound of the bottleneck: of layers that could be cut."""
         least = (self.fixed_s_RS + self.layer_s_RS).max(axis=1)
         for layers, mine in self.groups:
             each = np.where(mine, 1.0 / self.layer_s_RS, 0.0)
@@ -100,7 +100,7 @@ class Chains:
         return np.asarray(self.fixed_s_RS + self.layer_s_RS * layers_RS)
 
     def is_full(self, layers_RS: Ints) -> Bools:
-        """Whether all layers have a place."""
+        """True if all layers are placed."""
         full = np.ones(len(layers_RS), np.bool_)
         for layers, mine in self.groups:
             full &= np.where(mine, layers_RS, 0).sum(axis=1) >= layers
@@ -137,7 +137,7 @@ def feasible_rows(chains: Chains) -> Bools:
 
 
 def smallest_bottleneck(chains: Chains) -> Floats:
-    """The smallest tau of each feasible row, exactly: one of ``fixed + layer * n``."""
+    """The exact smallest tau of each feasible row, some ``fixed + layer * n``."""
     low = chains.bound_s_R
     slowest = np.minimum(chains.most_RS, sum(chains.layers))
     highest = chains.stage_s(slowest).max(axis=1)
@@ -168,8 +168,8 @@ def split_layers(chains: Chains, price: SplitPrice) -> tuple[Ints, Floats]:
     """The cheapest split of each feasible row, and its price.
 
     Args:
-        chains: feasible rows alone.
-        price: of a split, by the numbers of rows in ``chains``.
+        chains: feasible rows only.
+        price: prices a split, by the numbers of rows in ``chains``.
     """
     tau_0 = smallest_bottleneck(chains)
     held = chains.within(tau_0)
@@ -211,7 +211,7 @@ def move_layers(
 
     Args:
         chains: all rows.
-        price: of a split, by the numbers of rows in ``chains``.
+        price: prices a split, by the numbers of rows in ``chains``.
         layers_RS: a split of each of ``rows``.
         rows: numbers of the rows to look at.
     """
@@ -233,7 +233,7 @@ def move_layers(
 
 
 def _moves(stages: int) -> Ints:
-    """What one moved layer changes; with few stages also what two of them do."""
+    """Changes of one moved layer; with few stages also of two."""
     from_stage, to_stage = np.nonzero(~np.eye(stages, dtype=np.bool_))
     steps = np.zeros((len(from_stage), stages), np.int64)
     steps[np.arange(len(from_stage)), from_stage] = -1
@@ -248,7 +248,7 @@ def _moves(stages: int) -> Ints:
 def _best_move(
     chains: Chains, price: SplitPrice, layers_RS: Ints, rows: Ints, steps: Ints
 ) -> tuple[Ints, Floats]:
-    """The best of all moves of one layer, for each row; infinite where none is possible."""
+    """The best of all moves of one layer, for each row; infinite if none is possible."""
     tried = layers_RS[:, None, :] + steps
     allowed = ((tried >= 1) & (tried <= chains.most_RS[rows][:, None, :])).all(axis=2)
     for layers, mine in chains.take(rows).groups:

@@ -1,9 +1,9 @@
-"""What stages cross where they lie on nodes that differ: links, cards, and who shares them.
+"""Links and cards that stages cross on nodes that differ, and how they are shared.
 
 Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline) and fill the nodes in
 order, so that a stage is a run of slots. Its data-parallel rings, one for each of its tensor
-ranks, cross the cards of its nodes where it has several; all rings that cross a card divide it,
-and the slowest card sets their rate. A stage inside one node pays for no network.
+ranks, cross the cards of its nodes if it has several; all rings that cross a card divide it, and
+the slowest card sets their rate. A stage inside one node pays for no network.
 
 Shapes: O = orders of nodes, N = nodes, S = stages, B = borders between stages, K = kinds.
 """
@@ -22,14 +22,14 @@ from .kinds import MachineKind
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StagePlaces:
-    """Where the stages of pipelines lie, one row for each order of nodes that differs.
+    """Places of the stages of pipelines, one row for each order of nodes that differs.
 
     Attributes:
-        ranks_OSK: most ranks that a stage has in one node of a kind; 0 where it has none there.
+        ranks_OSK: most ranks that a stage has in one node of a kind; 0 if it has none there.
         nodes_OS: nodes that a stage has ranks in.
         card_s_OS: seconds in which all rings of a stage get a byte through the slowest of its
-            cards; 0 where they cross none.
-        rails_OS: the same where rings cross rails, which they do with several ranks in a node.
+            cards; 0 if they cross none.
+        rails_OS: ``card_s_OS`` if rings cross rails, which they do with several ranks in a node.
         send_s_OB: seconds in which all ranks of a stage get a byte each to the next stage.
         cards_s_O: seconds in which the busiest card sends a byte of each rank to both neighbours.
         tied_s_O: seconds in which all ranks of the first and the last stage exchange a byte each.
@@ -63,7 +63,7 @@ class StagePlaces:
 
 
 def cards_bytes_per_s(machine: Machine) -> float:
-    """What all cards of one node reach together."""
+    """Rate of all cards of one node together."""
     reached = machine.physics.network_fraction * machine.network_quality
     return machine.node_network_bytes_per_s * reached
 
@@ -71,7 +71,7 @@ def cards_bytes_per_s(machine: Machine) -> float:
 def place_stages(
     order_ON: Ints, kinds: Sequence[MachineKind], *, stages: int, stage_ranks: int
 ) -> StagePlaces:
-    """StagePlaces of pipelines of so many stages, each of so many ranks, that fill all nodes."""
+    """Places of pipelines of ``stages`` stages of ``stage_ranks`` ranks that fill all nodes."""
     gpus_ON = np.array([kind.gpus for kind in kinds])[order_ON]
     end_ON = np.cumsum(gpus_ON, axis=1)
     nodes = _Nodes(
@@ -114,7 +114,7 @@ class _Nodes:
     link_s_ON: Floats
 
     def slots(self, first_S: Ints, count: int) -> Ints:
-        """How many of ``count`` slots from each of ``first_S`` on each node has."""
+        """Slots of each node among ``count`` slots from each of ``first_S`` on."""
         first = first_S[None, :, None]
         inside = np.minimum(self.end_ON[:, None], first + count)
         return np.asarray(np.maximum(inside - np.maximum(self.start_ON[:, None], first), 0))
@@ -122,8 +122,8 @@ class _Nodes:
     def sends_s(self, stages: int, stage_ranks: int) -> tuple[Floats, Floats]:
         """Seconds of a byte of each rank across each border, and through the busiest card.
 
-        Both ends' cards are shared. Activations leave a node where gradients come in, and the
-        other way round.
+        Both ends' cards are shared. Activations leave a node over the cards by which gradients
+        come in, and the other way round.
         """
         start, end = self.start_ON[:, None], self.end_ON[:, None]
         first = (np.arange(stages - 1) * stage_ranks)[None, :, None]
@@ -139,7 +139,7 @@ class _Nodes:
         return np.asarray(np.maximum(cards, links).max(axis=2, initial=0.0)), np.asarray(busy)
 
     def exchange_s(self, first_ON: Ints, last_ON: Ints) -> Floats:
-        """Seconds of a byte between the ranks of two stages; over a link where both share a node.
+        """Seconds of a byte between the ranks of two stages; over a link if both share a node.
 
         All ranks of a node send at once, each to its own partner.
         """

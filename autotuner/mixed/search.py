@@ -16,17 +16,15 @@ from ..planner import Plan, Planned, StagePlan, plan_only_by, tightest_stage
 from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted, sorted_orders
 from .kinds import usd_per_hour
-from .makes import decoder_share, seconds_of_cuts, seconds_of_makes
+from .one_layout import given_stages, stage_kinds, uneven_samples
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
-from .rows import given_stages, stage_kinds
-from .shares import uneven_samples
-from .times import StageSeconds
+from .times import StageSeconds, decoder_share, seconds_of_cuts, seconds_of_makes
 
 _MOVED = 8
 """Rows of each part whose layers are moved one by one."""
 _FEW_PEAKS = 1 << 12
 _UNEVEN = 64
-"""Rows of all parts together that are tried with micro-batches of their own for each replica."""
+"""Rows of all parts together that are tried with separate micro-batches for each replica."""
 _MOVED_CELLS = 1 << 18
 """Rows times stages squared from which on fewer rows have their layers moved."""
 _SPARE = 2
@@ -34,10 +32,10 @@ _SPARE = 2
 _NEAR_BOUND = 1.05
 """Bounds of a row's cuts between encoder and decoder that are looked at, over the lowest."""
 _MOST_GAIN = 0.15
-"""By which another order is expected to shorten a step at most, where nodes have many."""
+"""Largest share by which another order is expected to shorten a step, for many orders."""
 _LARGEST = 8
 _FEW_ORDERS = 64
-"""Up to so many orders of a part, all are priced at once."""
+"""Most orders of a part that are all priced at once."""
 
 
 def mixed_plan(question: MixedQuestion) -> Plan:
@@ -190,7 +188,7 @@ class _Contenders:
 
 
 def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Planned]:
-    """The best rows of each part: layers move where a row is among the first of its part."""
+    """The best rows of each part: layers move if a row is among the first of its part."""
     if not found:
         return []
     parts = len(np.unique(np.concatenate([one.rows.part_R for one in found])))
@@ -211,9 +209,9 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Pl
 
 
 def _uneven_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Planned]:
-    """Rows whose replicas lie on several kinds of node, with micro-batches of their own.
+    """Rows whose replicas are on several kinds of node, with their own micro-batches.
 
-    Where the cluster has many parts, there are none: each row takes milliseconds.
+    None if the cluster has many parts: each row takes milliseconds.
     """
     parts = {int(part) for one in found for part in one.rows.part_R}
     unlike = [one.take(np.flatnonzero(_are_replicas_unlike(one.rows))) for one in found]
@@ -231,7 +229,7 @@ def _uneven_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[
 def _uneven_row(
     found: _Contenders, number: int, row: Planned, question: MixedQuestion
 ) -> Planned | None:
-    """A row with the best micro-batch of each replica; None where equal ones are."""
+    """A row with the best micro-batch of each replica; None if equal ones are best."""
     rows, workload, kinds = found.rows, question.workload, question.kinds
     columns = rows.layouts.take(rows.layout_R[number : number + 1])
     places = rows.places.take(rows.place_R[number : number + 1])
@@ -359,8 +357,8 @@ def _fastest(group: Ints, seconds: Floats, most: int) -> Ints:
 def _room(rows: Rows, question: MixedQuestion) -> Ints:
     """Layers that each stage of each row has memory for.
 
-    Memory is a line over the layers but for what an update needs beyond activations, which lies
-    below the line through few layers and many. Where rows are few, each number is looked at.
+    Memory is a line over the layers, except for an update's need beyond activations, which is
+    below the line through few layers and many. If rows are few, each number is priced.
     """
     used, which = np.unique(rows.layout_R, return_inverse=True)
     columns, workload = rows.layouts.take(used), question.workload

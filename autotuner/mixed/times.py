@@ -1,9 +1,12 @@
-"""Seconds of a step on nodes that differ, stage by stage. Not: which layers a stage should have.
+"""Seconds of a step on nodes that differ, stage by stage.
 
 A stage goes at the pace of its slowest rank. A layer is worked out once for each kind of node and
 inner layout, and gathered from there. What crosses a network is priced on the cards that it really
 crosses (``places``). Gradients of a stage are summed when its last backward pass has ended, which
-for late stages is before those of the first: only what lasts beyond them makes the step longer.
+for late stages is before the first stage's: only time beyond that makes the step longer.
+A pipeline of two makes of layers, an encoder's and a decoder's, is cut between them at the border
+of two stages, as in Megatron-LM; all such cuts are tried. A given layout may have both makes on a
+stage.
 
 Shapes: R = rows, S = stages, B = borders between them, K = kinds, U = inner layouts.
 """
@@ -15,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autoconf_launch.core import Workload
+from autoconf_launch.core import Architecture, Workload
 
 from ..cost import (
     ALL_REDUCE,
@@ -39,11 +42,12 @@ from ..cost import (
     overlaps_reduction,
     rank_weights,
     ring_share,
+    stacks,
     trained_share,
     update_traffic_bytes,
     zero_exchanges,
 )
-from ..space import Floats, Ints
+from ..space import Bools, Floats, Ints
 from .kinds import MachineKind, with_measured
 from .places import StagePlaces
 
@@ -63,23 +67,23 @@ _SECONDS: tuple[Callable[[InnerTimes], Floats], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSeconds:
-    """What the stages of rows take, as lines over their layers.
+    """Times of the stages of rows, as lines over their layers.
 
     Attributes:
-        layer_s_RS, fixed_s_RS: of one micro-batch, forward and backward, for each layer and
-            besides; sends that nothing hides are in the fixed part.
-        layer_forward_s_RS, fixed_forward_s_RS: the forward part of these.
-        weights_RS: of a rank on a stage, layers aside: embedding and head.
-        layer_weights_R: of a rank for each layer.
-        reduced_s_RS: to sum a weight's gradient over replicas, and again for ZeRO's passes.
-        reduce_start_s_RS: the same whatever the weights.
-        update_s_RS: to update a weight.
+        layer_s_RS, fixed_s_RS: forward and backward of one micro-batch, for each layer and
+            besides; exposed sends are in the fixed part.
+        layer_forward_s_RS, fixed_forward_s_RS: their forward part.
+        weights_RS: weights of a rank on a stage besides layers: embedding and head.
+        layer_weights_R: weights of a rank for each layer.
+        reduced_s_RS: sum of a weight's gradient over replicas, and again for ZeRO's passes.
+        reduce_start_s_RS: the part of that which is independent of the weights.
+        update_s_RS: update of a weight.
         fill_s_R: sends of the first micro-batch on its way, beyond those in the stages' own times.
-        cards_s_R: of a step's sends through the busiest card, which no step is shorter than.
-        after_s_R: of a step, when all stages have ended: the sum of tied embeddings.
-        host_s_R: of a step on the host, and in frozen models that each rank runs besides.
+        cards_s_R: a step's sends through the busiest card, a lower bound of the step.
+        after_s_R: time after all stages have ended: the sum of tied embeddings.
+        host_s_R: of a step on the host, and in frozen models that each rank run alongside.
         count_R: micro-batches of a step.
-        overlaps: gradients are summed beside the backward pass.
+        overlaps: gradients are summed during the backward pass.
     """
 
     layer_s_RS: Floats
@@ -121,7 +125,7 @@ class StageSeconds:
         return np.asarray(self.fixed_s_RS + self.layer_s_RS * layers_RS)
 
     def step_s(self, layers_RS: Ints) -> Floats:
-        """Seconds of a step with so many layers on each stage."""
+        """Seconds of a step with ``layers_RS`` layers on each stage."""
         running, rest = self.parts_s(layers_RS)
         return np.asarray(running + rest)
 
@@ -137,7 +141,7 @@ class StageSeconds:
         return running, np.maximum(late, 0.0) + self.after_s_R + self.host_s_R
 
     def exchange_s(self, layers_RS: Ints, busy_s_RS: Floats) -> Floats:
-        """What each stage does when its last backward pass has ended: gradients and update."""
+        """Gradients and update of each stage after its last backward pass."""
         weights = self.weights_RS + self.layer_weights_R[:, None] * layers_RS
         sums = self.reduced_s_RS * weights + self.reduce_start_s_RS
         if self.overlaps:
@@ -166,7 +170,7 @@ class _Rows:
         return self.kinds[0].machine.physics
 
     def slowest(self, seconds_RK: Floats) -> Floats:
-        """Seconds of the slowest kind on each stage, where kinds differ."""
+        """Seconds of the slowest kind on each stage, if kinds differ."""
         slowest: Floats = np.zeros(self.places.nodes_OS[self.place_R].shape)
         for number in range(len(self.kinds)):
             here = self.ranks_RSK[:, :, number] > 0
@@ -210,8 +214,8 @@ def stage_seconds(
     """Lines of all rows, whose pipelines have equally many stages.
 
     Args:
-        columns: flat; virtual stages and offload are not looked at.
-        places: where the stages of some orders lie.
+        columns: flat; virtual stages and offload are ignored.
+        places: places of stages for some orders.
         place_R: which of these each row is on.
         workload: a model known by its shapes.
         kinds: as the places have them.
@@ -334,7 +338,7 @@ def _reductions_s(
 
 
 def _gathers_s(rows: _Rows, compute_s_RS: Floats, layer_weights_R: Floats) -> Floats:
-    """What ZeRO 3 adds to a layer: it gathers weights in both passes and scatters gradients."""
+    """ZeRO 3's part of a layer: it gathers weights in both passes and scatters gradients."""
     x, work = rows.columns, rows.workload
     if not (sharded := x.zero_stage_C >= 3).any():
         return np.zeros_like(compute_s_RS)
@@ -420,3 +424,60 @@ def pipeline_s(forward_s_RS: Floats, backward_s_RS: Floats, count_R: Ints | Floa
         count * both,
     )
     return np.asarray((before + np.where(count - 1 > waiting, steady, short)).max(axis=1))
+
+
+def decoder_share(model: Architecture, layers_RS: Ints) -> Floats:
+    """Part of the layers of each stage that is the decoder's, which come last."""
+    before = np.cumsum(layers_RS, axis=1) - layers_RS
+    encoder = np.clip(model.encoder_layers - before, 0, layers_RS)
+    return np.asarray(1.0 - encoder / np.maximum(layers_RS, 1))
+
+
+def seconds_of_makes(
+    columns: LayoutColumns,
+    places: StagePlaces,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+    share_RS: Floats,
+) -> StageSeconds:
+    """Lines as of ``stage_seconds``; ``share_RS`` of a stage's layers are a decoder's, if any."""
+    if not workload.architecture.encoder_layers:
+        return stage_seconds(columns, places, place_R, workload, kinds)
+    encoder, decoder = _both_makes(columns, places, place_R, workload, kinds)
+    return encoder.blend(decoder, share_RS)
+
+
+def _both_makes(
+    columns: LayoutColumns,
+    places: StagePlaces,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+) -> tuple[StageSeconds, StageSeconds]:
+    encoder, decoder = stacks(workload)
+    return (
+        stage_seconds(columns, places, place_R, workload, kinds, encoder),
+        stage_seconds(columns, places, place_R, workload, kinds, decoder),
+    )
+
+
+def seconds_of_cuts(
+    columns: LayoutColumns,
+    places: StagePlaces,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+) -> tuple[StageSeconds, Ints, Bools]:
+    """Lines of each row once for each border between encoder and decoder.
+
+    Returns:
+        The lines, the number of each one's row, and which of its stages are the decoder's.
+    """
+    encoder, decoder = _both_makes(columns, places, place_R, workload, kinds)
+    stages = encoder.layer_s_RS.shape[1]
+    cut = np.tile(np.arange(1, stages), len(columns))
+    numbers = np.repeat(np.arange(len(columns)), stages - 1)
+    late = np.arange(stages) >= cut[:, None]
+    times = encoder.take(numbers).blend(decoder.take(numbers), late.astype(np.float64))
+    return times, numbers, late

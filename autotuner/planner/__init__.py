@@ -17,14 +17,6 @@ from .gpu_count import GpuCount, fewest_gpus
 from .layout_family import family_name, is_short_for_context
 from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
 from .own_runs import OwnRuns, cut_model, is_same_model, predicted_steps_s
-from .run_choice import (
-    Bounds,
-    RunCosts,
-    Verification,
-    VerifyingRun,
-    near_rivals,
-    verifying_runs,
-)
 from .runnable import RUNTIME_RULES, plan_only_by
 from .search import (
     Limits,
@@ -36,7 +28,6 @@ from .search import (
     plan,
     tightest_stage,
 )
-from .smaller_runs import RUN_STEPS, SmallerRun
 from .trainer_choice import choose_trainer, trainer_rules
 from .usable_rows import (
     NearestChange,
@@ -45,4 +36,14 @@ from .usable_rows import (
     nearest_changes,
     plan_usable_first,
     shorter_trainings,
+)
+from .verification import (
+    RUN_STEPS,
+    Bounds,
+    RunCosts,
+    SmallerRun,
+    Verification,
+    VerifyingRun,
+    near_rivals,
+    verifying_runs,
 )

@@ -1,9 +1,9 @@
-"""How far off a predicted step may be, from how like the measured rows a training is.
+"""Error bands of predicted steps, by the similarity of a training to the measured rows.
 
 Rows of the published tables are alike by the kind of model (dense or with experts), then by the
-precision of its GEMMs, then by the GPU's architecture. Each circle of likeness has a band of its
-own, drawn towards that of the next wider circle where it has few settings; a circle without any
-widens it, as predictions without a kind, a precision or an architecture have shown
+precision of its GEMMs, then by the GPU's architecture. Each circle of likeness has its own band,
+drawn towards the band of the next wider circle if it has few settings; a circle without any widens
+it, as predictions without a kind, a precision or an architecture have shown
 (``benchmarks/planner_bands.py``, which also prints ``MEASURED_GROUPS``).
 """
 
@@ -20,7 +20,7 @@ from .search import Planned, Training
 
 
 class Bits(str, Enum):
-    """How the GEMMs of a layer compute."""
+    """Number format of a layer's GEMMs."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -49,13 +49,13 @@ _ARCHITECTURES = {
 
 
 def gpu_architecture(name: str) -> str:
-    """The architecture of a data center's GPU; any other GPU is one of its own."""
+    """The architecture of a data center's GPU; any other GPU has its own."""
     return _ARCHITECTURES.get(name.split("-")[0], name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What rows are alike in, from the widest circle to the narrowest."""
+    """Common traits of rows, from the widest circle to the narrowest."""
 
     has_experts: bool
     bits: Bits
@@ -63,7 +63,7 @@ class Traits:
 
     @staticmethod
     def of(workload: Workload, gpu: str) -> Traits:
-        """Those of a training on a GPU, by its name in the tables."""
+        """Traits of a training on a GPU, by its name in the tables."""
         return Traits(
             has_experts=workload.architecture.experts is not None,
             bits=Bits.of(workload.precision),
@@ -86,7 +86,7 @@ class StepBand:
     """Nine of ten steps lie within ``error`` of the predicted one.
 
     Attributes:
-        unchecked: what of the training at most one published run has, for a sentence.
+        unchecked: traits that at most one published run has, as part of a sentence.
     """
 
     error: float

@@ -1,8 +1,7 @@
 """The best layout of each mesh and micro-batch, all other knobs at their best.
 
-What a search measures one after the other: layouts that differ in recomputation or ZeRO alone
-would take the place of others. Not: the fastest layouts of all (search), nor which of these a
-user asked for.
+A search measures these one after the other; layouts that differ only in recomputation or ZeRO
+would take the place of others.
 Shapes: C as in ``grids``, P = points.
 """
 
@@ -43,7 +42,7 @@ class PointQuestion:
     """What is asked.
 
     Attributes:
-        rules: in the order in which they are asked.
+        rules: in the order of their checks.
         are_recomputed_apart: layouts that differ in recomputation are different points.
     """
 
@@ -75,7 +74,7 @@ class Points:
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What has been seen so far."""
+    """Results so far."""
 
     rows: list[LayoutColumns] = field(default_factory=list)
     considered: int = 0
@@ -99,15 +98,15 @@ def points(question: PointQuestion) -> Points:
 
 
 def predicted_chance_to_fit(peak_bytes_C: Floats, limit_bytes: float) -> Floats:
-    """Chance to fit by the memory model's error alone, before anything was measured."""
+    """Chance to fit before anything was measured, from the memory model's error."""
     return chance_below(np.log(limit_bytes / peak_bytes_C) / _MEMORY_SPREAD)
 
 
 def risked_s(step_s_C: Floats, chance_C: Floats) -> Floats:
-    """Seconds by which a search orders layouts: longer where it is doubtful that they fit.
+    """Seconds by which a search orders layouts: longer if it is doubtful that they fit.
 
     The gain to expect of trying a layout grows with its chance to fit (Gardner et al. 2014,
-    "Bayesian Optimization with Inequality Constraints") and falls by e where its time grows by 0.8
+    "Bayesian Optimization with Inequality Constraints") and falls by e if its time grows by 0.8
     times the spread of predictions (expected improvement over the fastest: Jones et al. 1998,
     equation 15). A chance of one half so weighs as much as 5 % of time.
     """
@@ -143,7 +142,7 @@ def _best_cells(order_C: Floats, are_recomputed_apart: bool) -> Ints:
 
 
 def _points(question: PointQuestion, found: _Found) -> Points:
-    """Meshes that differ in virtual stages alone are one point; then all are put in order."""
+    """Meshes that differ only in virtual stages are one point; then all are sorted."""
     dropped = tuple(found.dropped.items())
     if not found.rows:
         none = np.zeros(0)

@@ -33,10 +33,10 @@ class NamedLayouts:
 
 
 def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
-    """Layouts that people try first, and the best one with one thing changed.
+    """Common first choices, and the best layout with one thing changed.
 
     Args:
-        best: what won.
+        best: the fastest layout.
         world: GPUs in all.
         node: GPUs of a node.
     """
@@ -104,7 +104,7 @@ def _without_recompute(degrees: Degrees) -> Degrees:
 
 
 def exactly(planned: Planned) -> Degrees:
-    """One layout alone."""
+    """Only this layout."""
     layout, layers = planned.layout, planned.recompute_layers
     some = layers != ALL_LAYERS
     return Degrees(
@@ -124,7 +124,7 @@ def exactly(planned: Planned) -> Degrees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """A family beside the best layout of all.
+    """A family compared with the best layout of all.
 
     Attributes:
         plan: its layouts, the best of them ranked.
@@ -137,22 +137,22 @@ class Loser:
 
     @property
     def fits(self) -> bool:
-        """Whether ``planned`` does."""
+        """True if ``planned`` fits."""
         return bool(self.plan.best)
 
     @property
     def planned(self) -> Planned | None:
-        """The fastest that fits, or the smallest if none does; None where none is valid."""
+        """The fastest that fits, or the smallest if none does; None if none is valid."""
         return self.plan.best[0] if self.plan.best else self.plan.smallest
 
     @property
     def slower(self) -> float | None:
-        """How much slower than the best its step is; None where the ranking lacks the family."""
+        """Share by which its step is slower than the best; None if the family is missing."""
         return self.plan.best[0].step_s / self.best.step_s - 1 if self.plan.best else None
 
 
 def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
-    """Each family beside the best layout; those that offload only if the question does."""
+    """Each family against the best layout; offloading families only if the question offloads."""
     offloads = set(question.degrees.offload or Offload)
     node = question.training.machine.gpus_per_node
     free = replace(question.limits, deadline_step_s=float("inf"), cost_step_s=float("inf"))

@@ -18,10 +18,9 @@ class GpuCount:
     """What was found.
 
     Attributes:
-        gpus: the fewest; None where no number is within the limits.
-        nearest: the number without them that comes nearest to the limits.
-        fewer: the best layout on fewer GPUs than ``gpus``, on ``nearest`` of them; None where
-            nothing fits on fewer.
+        gpus: the fewest; None if no number is within the limits.
+        nearest: the number of GPUs that comes nearest to the limits without meeting them.
+        fewer: the best layout on ``nearest`` GPUs; None if nothing fits on fewer.
     """
 
     gpus: int | None
@@ -31,7 +30,7 @@ class GpuCount:
 
 @dataclass(slots=True, kw_only=True)
 class _Seen:
-    """What came nearest to the limits, all of it outside of them."""
+    """The nearest miss of the limits so far."""
 
     nearest: int = 1
     layout: Planned | None = None
@@ -61,11 +60,11 @@ class _Seen:
 def fewest_gpus(question: Question, limits_of: Callable[[int], Limits]) -> GpuCount:
     """Count up, within a node by GPUs, then by nodes, until a layout is within the limits.
 
-    Beyond 128 nodes in steps of at most 2 %. It ends where more GPUs bring it no nearer, at the
+    Beyond 128 nodes in steps of at most 2 %. It ends when more GPUs bring it no nearer, at the
     latest at 131,072.
 
     Args:
-        question: its world, its limits and the number of its layouts do not count.
+        question: its world, limits and number of layouts are replaced.
         limits_of: limits on a number of GPUs.
     """
     seen, vain = _Seen(), 0

@@ -2,7 +2,7 @@
 
 A family is how a layout splits the work: whether it uses tensor, pipeline, context and expert
 parallelism, and whether the weights are sharded (ZeRO 3) or whole (ZeRO 0 to 2). Layouts of one
-family differ in sizes and memory savers alone: degrees, micro-batch, virtual stages, sequence
+family differ only in sizes and memory savers: degrees, micro-batch, virtual stages, sequence
 parallelism, recomputation, offload. A ranking has its fastest safe one. Context parallelism that
 gains next to nothing makes no family.
 """
@@ -23,7 +23,8 @@ _SHORT = 8192
 """Tokens below which none of the published tables in ``benchmarks/ground_truth`` has context
 parallelism: it then trains the same tokens on the same ranks, in other pieces."""
 _LEAST_LEAD, _SHORT_LEAD = 0.01, 0.05
-"""By how much a layout must be faster to be shown, and at short sequences one that has it."""
+"""Share by which a layout must be faster to be shown; the second for context parallelism at short
+sequences."""
 
 
 def family_numbers(x: LayoutColumns) -> Ints:
@@ -34,10 +35,10 @@ def family_numbers(x: LayoutColumns) -> Ints:
 
 
 def shown_families(x: LayoutColumns, seconds_C: Floats, sequence_length: int) -> Ints:
-    """Rows, of one from each family, without those that context parallelism alone sets apart.
+    """Rows, one from each family, without rows that only context parallelism sets apart.
 
-    Of two families that differ by it, that with it is shown if it leads; at short sequences only
-    one of both is.
+    Of two families that differ by it, the family with it is shown if it leads; at short sequences
+    only one of them is shown.
     """
     numbers, has_context = family_numbers(x), x.context_C > 1
     both = numbers - _CONTEXT * has_context
@@ -50,12 +51,12 @@ def shown_families(x: LayoutColumns, seconds_C: Floats, sequence_length: int) ->
 
 
 def is_short_for_context(sequence_length: int) -> bool:
-    """Whether no published table has context parallelism for such a sequence."""
+    """True if no published table has context parallelism for this sequence length."""
     return sequence_length < _SHORT
 
 
 def least_lead(sequence_length: int, context_parallel: int = 2) -> float:
-    """By how much a layout must be faster than one without what it has, to be worth a row."""
+    """Share by which a layout must be faster than a plainer one to be worth a row."""
     is_short = context_parallel > 1 and is_short_for_context(sequence_length)
     return _SHORT_LEAD if is_short else _LEAST_LEAD
 

@@ -1,8 +1,8 @@
 """Meshes crossed with all other knobs, as columns that broadcast.
 
 A grid has one axis for each of ``offload, sequence parallel, recompute, zero, micro-batch, mesh``;
-a column is long on its own axis alone, so that a formula costs what its inputs vary in. The mesh
-stands last, since it is the longest. Shapes: C = that grid, or columns that broadcast to it.
+a column is long only on its own axis, which keeps formulas cheap. The mesh is last, since it is
+the longest. Shapes: C = that grid, or columns that broadcast to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUARTERS = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayoutGrid:
-    """Layouts as axes; ``exists_C`` omits what would stand twice."""
+    """Layouts as axes; ``exists_C`` omits duplicates."""
 
     columns: LayoutColumns
     exists_C: Bools
@@ -134,8 +134,8 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
         keep=_zero_ranks,
     ),
 )
-"""In the order in which they are asked. Besides those that no layout may break: ZeRO on one rank
-is what it is without, and would stand twice in a ranking."""
+"""In the order of their checks: the rules of every layout, and that ZeRO on one rank is a
+duplicate."""
 
 
 def count_layouts(grid: LayoutGrid) -> int:
@@ -169,7 +169,7 @@ def rule_mask(
 
 
 def parts(grid: LayoutGrid, kept_C: Bools, cells: int) -> Iterator[tuple[LayoutGrid, Bools]]:
-    """The grid in pieces of about so many cells, without meshes of which nothing is kept."""
+    """The grid in pieces of about ``cells`` cells, without meshes of which nothing is kept."""
     size = grid.shape[-1]
     kept_C = np.broadcast_to(kept_C, (*kept_C.shape[:-1], size))
     meshes_M = kept_C.any(axis=tuple(range(kept_C.ndim - 1)))

@@ -1,7 +1,7 @@
-"""Real runs of a training, and by how much they correct what is predicted of its layouts.
+"""Real runs of a training, and their correction of its predictions.
 
-Runs may be smaller than the training: fewer GPUs, fewer layers. Not: reading them (launcher), nor
-which further ones pay (run_choice).
+Runs may be smaller than the training: fewer GPUs, fewer layers. Read in the launcher; more runs
+are chosen in :mod:`.run_choice`.
 Shapes: M = runs, C = layouts, R = layouts and then runs.
 """
 
@@ -42,13 +42,13 @@ class OwnRuns:
     """Measured steps of one model by one software on one kind of machines.
 
     Attributes:
-        layouts: of each run.
-        model: trained, whatever number of its layers a run had.
+        layouts: layout of each run.
+        model: the trained model; runs may have fewer layers.
         sequence_length: tokens of a sample.
-        scale: variances of effects over those of the published tables.
+        scale: variances of effects over the variances of the published tables.
         noise: spread of two runs of one setting.
-        widening: by how much the band is wider for runs that contradicted each other or what was
-            predicted; at least 1.
+        widening: factor of the band, at least 1, for runs that contradicted each other or the
+            prediction.
     """
 
     layouts: LayoutColumns
@@ -73,9 +73,9 @@ class OwnRuns:
         )
 
     def surprises(self, workload: Workload, machine: Machine) -> Floats:
-        """By how many spreads each run is off what all the others let expect; (M,).
+        """Distance of each run from the expectation by all others, in spreads; (M,).
 
-        Others than those that are further off themselves, so that these alone are named.
+        Runs that are farther off are not among the others, so that only they are named.
         """
         alike = self.likeness(self.layouts, workload, machine)
         logs_M = np.log(self.measured_s_M / self.predicted_s_M)
@@ -96,10 +96,10 @@ class OwnRuns:
         return np.asarray(np.log(self.measured_s_M / self.predicted_s_M) / spreads_M)
 
     def without_contradicting(self, surprises_M: Floats, spreads_off_M: Floats) -> OwnRuns:
-        """Only runs that agree correct; where none does, all, as nothing tells which is right.
+        """Keep only the runs that agree; if none do, keep all.
 
-        The band is wider for those that contradict, and for those that agree with each other but
-        not with what was predicted.
+        The band is wider for runs that contradict each other, or that agree with each other but
+        not with the prediction.
         """
         kept = np.flatnonzero(np.abs(surprises_M) <= SURPRISE)
         kept = kept if len(kept) else np.arange(len(surprises_M))
@@ -115,7 +115,7 @@ class OwnRuns:
     def corrections(
         self, layouts: LayoutColumns, workload: Workload, machine: Machine
     ) -> Corrections:
-        """What the runs say of layouts; more is left where one contradicted the others; (C,)."""
+        """Corrections of layouts by the runs; contradictions leave more uncertainty; (C,)."""
         alike = self.likeness(layouts, workload, machine)
         rows, count = self._rows(alike), len(layouts)
         found = corrections(alike, rows, self._likely_logs(), self.scale, self.noise)
@@ -126,7 +126,7 @@ class OwnRuns:
         )
 
     def factors(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-        """By how much predicted seconds of layouts are to be multiplied; (C,)."""
+        """Factors for the predicted seconds of layouts; (C,)."""
         return self.corrections(layouts, workload, machine).factor_R
 
     def narrowing(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
@@ -135,12 +135,12 @@ class OwnRuns:
         return np.asarray(found.left_R / found.before_R)
 
     def belief(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> ErrorBelief:
-        """What is known of layouts, and of the runs after them, once these were measured; (R,)."""
+        """Errors of layouts, and of the runs after them, once these were measured; (R,)."""
         alike = self.likeness(layouts, workload, machine)
         return self._belief(alike).after(self._rows(alike), self._likely_logs())
 
     def likeness(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Likeness:
-        """What layouts of a training and the runs after them share; (R,)."""
+        """Effects that layouts of a training and the runs after them share; (R,)."""
         model = workload.architecture
         counts = (len(layouts), len(self.layouts))
         shapes = [
@@ -159,7 +159,7 @@ class OwnRuns:
     def _likely_logs(self) -> Floats:
         """Logarithm of measured over predicted seconds, cut off beyond errors of predictions.
 
-        Several runs that agree are believed as far as they widen the band, a single one is not.
+        Several runs that agree count as far as they widen the band, a single run does not.
         """
         largest = LARGEST_ERROR * max(1.0, np.sqrt(self.scale))
         if len(self.layouts) > 1:
@@ -183,14 +183,14 @@ def cut_model(model: Architecture, layers: int) -> Architecture:
 
 
 def is_same_model(one: Architecture, other: Architecture) -> bool:
-    """Whether they differ in the number of layers, the vocabulary and the name alone."""
+    """True if they differ only in the number of layers, the vocabulary and the name."""
     return one == replace(other, name=one.name, layers=one.layers, vocabulary=one.vocabulary)
 
 
 def predicted_steps_s(
     layouts: LayoutColumns, models: list[Architecture], workload: Workload, machine: Machine
 ) -> Floats:
-    """Seconds of layouts, each with a model of its own, such as one with fewer layers."""
+    """Seconds of layouts, each with its own model, for example with fewer layers."""
     steps_s = np.full(len(layouts), np.nan)
     for model in dict.fromkeys(models):
         rows = np.array([row for row, one in enumerate(models) if one == model])

@@ -1,4 +1,4 @@
-"""What our runtime runs of a model's layouts, as named rules over columns.
+"""Layouts that our runtime runs, as named rules over columns.
 
 Not: whether it trains with a precision, an optimizer or adapters.
 """

@@ -41,13 +41,13 @@ _TIES = (
     "tensor_C",
     "pipeline_C",
 )
-"""What orders layouts of equal time, the last one weighing most: fewer kinds of parallelism first.
+"""Order of layouts of equal time, the last field weighing most: fewer kinds of parallelism first.
 Data parallelism and accumulation follow from these."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Ranking:
-    """The ``most`` fastest rows; all of them where that is None.
+    """The ``most`` fastest rows; all rows if it is None.
 
     Attributes:
         one_each: only the fastest of each family.
@@ -115,12 +115,12 @@ def _both(numbers: Ints, seconds: Floats, kept: Bools) -> tuple[Ints, Floats]:
 HOST_MEMORY, MEMORY, DEADLINE, MAX_COST = "host_memory", "memory", "deadline", "max_cost"
 _CELLS = 1 << 16
 _TIER_BITS = 64
-"""Seconds times 2^64 are longer than those of any layout of a better tier, and as exact."""
+"""Seconds times 2^64 are longer than the seconds of any layout of a better tier, and as exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What is trained on which machines; ``runs`` correct the predicted seconds."""
+    """A workload on machines; ``runs`` correct the predicted seconds."""
 
     workload: Workload
     machine: Machine
@@ -129,12 +129,12 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a layout must keep within.
+    """Limits of a layout.
 
     Attributes:
         memory_bytes: of each rank.
-        headroom: share of the memory that a layout should leave free; those that do rank first,
-            then the others. None ranks by time alone.
+        headroom: share of the memory that a layout should leave free; layouts that do rank first.
+            None ranks only by time.
         deadline_step_s: the longest step that a deadline allows.
         cost_step_s: the longest step that a budget of money allows.
     """
@@ -146,7 +146,7 @@ class Limits:
 
     @property
     def safe_bytes(self) -> float:
-        """What a rank may need and leave the headroom free."""
+        """Memory that a rank may need and leave the headroom free."""
         return (1.0 - (self.headroom or 0.0)) * self.memory_bytes
 
 
@@ -156,10 +156,10 @@ class Question:
 
     Attributes:
         most: how many layouts to rank, None for all that fit.
-        one_each: the best layout of each family alone (:mod:`.layout_family`).
-        rules: in the order in which they are asked.
+        one_each: only the best layout of each family (:mod:`.layout_family`).
+        rules: in the order of their checks.
         apart_rules: layouts that break one are ranked apart from the others.
-        usd_per_gpu_hour: None where no price is known.
+        usd_per_gpu_hour: None if no price is known.
     """
 
     training: Training
@@ -179,8 +179,8 @@ class StagePlan:
 
     Attributes:
         ranks: their numbers.
-        kinds: numbers of the kinds of node that its ranks lie on, in the order of its ranks.
-        layers: that it has.
+        kinds: numbers of the kinds of node of its ranks, in the order of its ranks.
+        layers: number of its layers.
         micro_batch_s: forward and backward of one micro-batch on its slowest rank, sends apart.
         peak_bytes: of its fullest rank.
         limit_bytes: memory of its smallest GPU.
@@ -203,24 +203,24 @@ def tightest_stage(stages: Iterable[StagePlan]) -> StagePlan:
 class Planned:
     """One layout with its prices.
 
-    Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline). Where nodes differ,
-    they fill them in ``order``, so that stage s has the GPUs from ``s * tp * cp * dp`` on.
+    Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline). On nodes that differ
+    they fill the nodes in ``order``, so that stage s has the GPUs from ``s * tp * cp * dp`` on.
 
     Attributes:
-        layout: on nodes that differ with ``pipeline_split`` where it has several stages, with
-            ``micro_batch_split`` where replicas differ, without ``placement``.
+        layout: on nodes that differ with ``pipeline_split`` if it has several stages, with
+            ``micro_batch_split`` if replicas differ, without ``placement``.
         recompute_layers: layers of each stage that are recomputed in full; -1 for all.
-        peak_bytes: what the rank with the smallest share of memory left needs.
-        limit_bytes: what that rank may use.
-        host_bytes: host memory that a node needs for what is offloaded.
+        peak_bytes: need of the rank with the smallest share of memory left.
+        limit_bytes: memory that this rank may use.
+        host_bytes: host memory of a node for offloaded state.
         step_s: infinite if no time of the machine is known.
         parts: seconds by name that add up to ``step_s``.
         correction: factor by which measured runs lengthen all of these seconds.
         narrowing: spread of their error that these runs leave, over the one before.
         plan_only_by: name of the first rule by which our runtime does not run the layout.
-        usd_per_hour: of all nodes in use; None where a price is not known.
-        counts: nodes of each kind in use where parts of a cluster are ranked, else empty; the
-            others are neither used nor paid.
+        usd_per_hour: price of all nodes in use; None if a price is not known.
+        counts: nodes of each kind in use if parts of a cluster are ranked, else empty; other nodes
+            are neither used nor paid.
         order: the kind of each node, in the order of ranks; empty with ``counts``.
         stages: the first one first; empty with ``counts``.
     """
@@ -259,19 +259,19 @@ class Plan:
     """The answer.
 
     Attributes:
-        considered: layouts that satisfy the equations of mesh and batch; where parts of a
-            cluster are ranked, on distinct orders of the nodes of all parts.
-        valid: those of them that break no rule; 0 where parts of a cluster are ranked.
-        fit: those of them that are predicted to need no more than the memory; 0 likewise.
-        safe: those of them that leave the headroom free; 0 where none was asked for.
+        considered: layouts that satisfy the equations of mesh and batch; if parts of a cluster are
+            ranked, on distinct orders of the nodes of all parts.
+        valid: number of them that break no rule; 0 if parts of a cluster are ranked.
+        fit: number of them that are predicted to fit; 0 likewise.
+        safe: number of them that leave the headroom free; 0 without a headroom.
         rejected: rule and layouts that broke it first, ``memory`` and limits of time last.
-        best: the fastest ones in order, where runs correct them by the end of one spread
+        best: the fastest layouts in order, with runs by the end of one spread
             (:func:`.cell_factors`).
-        apart: the same of those that break a rule of ``apart_rules``.
-        tightest: with a headroom, the fastest that fits, whatever it leaves free.
-        surely: the fastest one that fits even at the upper end of the memory's error band.
-        smallest: where none fits, the valid one that needs least memory.
-        fastest: where none is within the limits, the fastest one that fits.
+        apart: the fastest layouts that break a rule of ``apart_rules``.
+        tightest: with a headroom, the fastest layout that fits, whatever it leaves free.
+        surely: the fastest layout that fits even at the upper end of the memory's error band.
+        smallest: if none fits, the valid layout that needs least memory.
+        fastest: if none is within the limits, the fastest layout that fits.
         are_all_apart: the best break a rule of ``apart_rules``, as all do that fit.
     """
 
@@ -291,7 +291,7 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class _Tally:
-    """What has been seen so far."""
+    """Results so far."""
 
     best: Ranking
     apart: Ranking
@@ -369,7 +369,7 @@ def _rank(
     question: Question,
     tally: _Tally,
 ) -> None:
-    """Rank the wanted cells by their tier and time, those that stand apart by themselves."""
+    """Rank the wanted cells by their tier and time, layouts that stand apart separately."""
     limits, (peak_C, order_C) = question.limits, peak_and_order_C
     apart_C = np.broadcast_to(~_together(grid, question), grid.shape)
     if limits.headroom is not None:

@@ -32,7 +32,7 @@ _DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
 def choose_trainer(
     workload: Workload, gpus: Iterable[str], checked: Mapping[str, frozenset[str]]
 ) -> TrainerChoice:
-    """The code that usually trains so on these GPUs, preferably one that was checked on them.
+    """The trainer usually used for this on these GPUs, preferably one checked on them.
 
     Args:
         workload: the model, the precision, and what is frozen.
@@ -67,7 +67,7 @@ _MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
 
 
 def _checked_apart(architectures: Iterable[str], checked: Mapping[str, frozenset[str]]) -> str:
-    """Which of Megatron's family was checked on which architectures, if none was on all."""
+    """Architectures that trainers of Megatron's family were checked on, if none was on all."""
     alike = {
         one: next((name for name in _MEGATRONS if one in checked.get(name, ())), "")
         for one in architectures
@@ -80,7 +80,7 @@ def _checked_apart(architectures: Iterable[str], checked: Mapping[str, frozenset
 
 
 def _is_megatrons(workload: Workload) -> bool:
-    """Whether the model is a decoder of the kind that NVIDIA's recipes train."""
+    """True if the model is a decoder of the kind that NVIDIA's recipes train."""
     model = workload.model
     if not isinstance(model, Architecture):
         return False

@@ -27,10 +27,9 @@ _Row = TypeVar("_Row", bound=_HasStep)
 def plan_usable_first(question: Question) -> Plan:
     """A plan whose first row is one to use.
 
-    A layout that stands apart is among the best only if it leads those that do not, whatever
-    memory they leave free, by more than its error band, or where all layouts stand apart. Of the
-    others ``apart`` has those that are faster than the first row. In a list of so many of the
-    best, at least half are to use, and ``apart`` is without leads of next to nothing.
+    A layout that stands apart is among the best only if it leads all others by more than its error
+    band, or if all layouts stand apart. ``apart`` has the other layouts that are faster than the
+    first row. At least half of a list can be used, and ``apart`` omits tiny leads.
     """
     found, most = plan(question), question.most
     if not found.best:
@@ -74,10 +73,10 @@ def _order(one: Planned, question: Question) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestChange:
-    """A training near the one that was asked for, and the best layout for it.
+    """A training near the requested training, and the best layout for it.
 
     Attributes:
-        question: with the workload or the machines that were changed.
+        question: with the changed workload or machines.
         planned: the layout.
     """
 
@@ -90,14 +89,15 @@ def nearest_changes(
     larger: Iterable[Question],
     refused: Iterable[LayoutRule] | None = None,
 ) -> tuple[NearestChange, ...]:
-    """The changes whose first layout leaves the headroom free and is one to use.
+    """The changes whose first layout leaves the headroom free and can be used.
 
-    Where an offload comes first, layouts with it are excluded.
+    If an offload comes first, layouts with it are excluded.
 
     Args:
-        same: of other trainings on the same machines, each of which is tried.
-        larger: of the same training on more and more GPUs, up to the first that has one.
-        refused: rules that the first layout must obey; default: those by which it stands apart.
+        same: other trainings on the same machines, each of which is tried.
+        larger: the same training on more and more GPUs, up to the first usable one.
+        refused: rules that the first layout must obey; default: the rules by which it stands
+            apart.
     """
     return (*_with_layouts(same, refused), *islice(_with_layouts(larger, refused), 1))
 

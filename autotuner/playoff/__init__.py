@@ -1,20 +1,25 @@
-"""What follows a search: the best compared in turn, the verification run, the summary."""
+"""The end of a tune: the rounds of the best, the verification run, the summary."""
 
-from .contender import PlayoffBudget, choose_contenders, fit_together, ranking
-from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide, replay_rounds
+from .decision import Decision, best_of, decide
 from .duration import (
     START_S,
-    Resolution,
     TimeRange,
     TuneOutlook,
     playoff_s,
     predicted_outlook,
-    round_times_s,
     time_left,
     verification_range,
 )
 from .meaning import LossComparison, MeaningVerdict, Obstacle
-from .playoff import Decider, Playoff
+from .playoff import (
+    Decider,
+    Playoff,
+    PlayoffBudget,
+    choose_contenders,
+    fit_together,
+    round_times_s,
+)
+from .rule import TIE_WIDTH, PairedEstimate, Rounds, TuneVerdict, ranking, rounds_of
 from .soak import (
     FEWEST_STEPS,
     MOST_MEMORY,
@@ -24,7 +29,6 @@ from .soak import (
     Refusal,
     Soak,
     SoakReport,
-    SpeedGap,
     soaked_name,
     verification_steps,
 )

@@ -1,16 +1,15 @@
-"""How long a tune still takes, as a range, and which differences its rounds resolve."""
+"""How long a tune still takes, as a range."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..measurement import FEWEST_TIMED, NORMAL, Effort, PairedEstimate, expected_width
+from ..measurement import FEWEST_TIMED, NORMAL, Effort
 from ..search import FEWEST_TRIALS
-from ..space import Prediction, Record
+from ..space import Prediction
 
-_MOST_ROUNDS = 1000
 _CONTENDERS = 2
 """Fewest configurations that a round compares."""
 _ROUND_STEPS = 6
@@ -130,52 +129,3 @@ def predicted_outlook(
 
 def _together_s(count: int, each_s: float, at_once: int) -> float:
     return math.ceil(count / max(1, at_once)) * each_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
-    """Said of what was not told from the winner.
-
-    Attributes:
-        rounds: that both were in.
-        round_s: wall time of one.
-        width: half the width of the interval of the logarithm of their ratio.
-        wanted: the same, as it should be.
-        further: rounds more until then; None where they would be too many to say.
-    """
-
-    rounds: int
-    round_s: float
-    width: float
-    wanted: float
-    further: int | None
-
-
-def resolution(
-    found: PairedEstimate, alpha: float, *, round_s: float, wanted: float
-) -> Resolution:
-    """What the rounds so far resolve of one pair, and how many more it takes."""
-    counts = range(found.count, found.count + _MOST_ROUNDS)
-    enough = (n for n in counts if expected_width(found, n, alpha) <= wanted)
-    until = next(enough, None)
-    return Resolution(
-        rounds=found.count,
-        round_s=round_s,
-        width=found.width,
-        wanted=wanted,
-        further=None if until is None else until - found.count,
-    )
-
-
-def round_times_s(records: Iterable[Record]) -> tuple[float, ...]:
-    """Wall time of each round that these launches are of."""
-    by_round: dict[int, list[Record]] = {}
-    for record in records:
-        by_round.setdefault(record.trial.attempt, []).append(record)
-    return tuple(_launches_s(launches) for launches in by_round.values())
-
-
-def _launches_s(launches: Sequence[Record]) -> float:
-    """Seconds of launches beside each other, or one after the other."""
-    beside = all(record.trial.turn for record in launches)
-    return (max if beside else sum)(record.wall_s for record in launches)

@@ -1,128 +1,131 @@
-"""Which trials are measured again at the end, round by round. Not: the search (Study).
+"""Which launches the rounds after a search make, and when they end. Not: what they show (rule).
 
-The best of the search, equal within noise, and the baseline are launched in turn,
-each once a round and in another order each round, until a test that may be looked at after every
-round resolves them, finds that it will not, or the budget is spent.
-
-A launch names the one that its round has next, so that a journal tells a round that was torn from
-one that somebody had left, whatever the time and the budget were.
+The finalists and the baseline are launched once a round, in another order each round, until the
+rule is settled for all of them or the budget is spent. If they fit in memory together, those of a
+round live side by side and take their steps in turn; otherwise they follow each other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
 from autoconf_launch.core import FailureKind
 
-from ..measurement import (
-    FINAL_SUFFIX,
-    Effort,
-    Noise,
-    PairedEstimate,
-    steps_apart,
-    steps_of_turn,
-    time_apart_s,
-    turn_time_s,
-    turns_of_round,
-)
-from ..search import MARGIN, StopKind, StopReason, start_bound_s
+from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, PRIOR, Effort, Noise
+from ..search import MARGIN, StopKind, StopReason, at_last_level, start_bound_s
 from ..space import Objective, Record, Trial, Turn
-from .contender import ALPHA, Contender, PlayoffBudget, compare, fit_together, is_settled, leader
-from .duration import round_times_s
+from .rule import Contender, PairedEstimate, Rounds, Ruling, ranking
+
+MOST_BEHIND = 2.5
+"""Times as long as the best that a finalist may have taken in the search."""
+TOGETHER = 0.8
+"""Share of the free memory that launches may use side by side."""
+TURN_S = 0.05
+"""Shortest useful turn: a launch wakes up with cold caches."""
+TURNS, STEPS = 10, 6
+"""Timed turns of launches side by side; timed steps of launches that follow each other."""
+FEWEST_TURNS, MOST_LENGTH, MOST_STEPS = 4, 10, 40
+"""Fewest turns of a launch, most steps of a turn, most timed steps of a launch in sequence."""
+_ROUNDS_TO_HAVE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
-    """How long the timed steps of each launch take: the same time for all, in all rounds.
+class PlayoffBudget:
+    """When the rounds end undecided.
 
     Attributes:
-        turns: of each, where the launches of a round live side by side.
-        turn_s: seconds of one turn.
-        apart_s: of all timed steps, where launches follow each other.
+        rounds: most rounds.
+        time_s: seconds from the first round on.
+        until_s: time of the study by which every round must have ended.
+        effort: precision that is wanted.
     """
 
-    turns: int
-    turn_s: float
-    apart_s: float
+    rounds: int = NORMAL.most_rounds
+    time_s: float = math.inf
+    until_s: float = math.inf
+    effort: Effort = NORMAL
 
 
-def lengths(records: Sequence[Record], noise: Noise, time_s: float) -> Lengths:
-    """Lengths of rounds of these configurations, of which a few must fit in ``time_s`` seconds."""
-    return Lengths(
-        turns=turns_of_round(records, noise, time_s),
-        turn_s=turn_time_s(records),
-        apart_s=time_apart_s(records, noise, time_s),
-    )
+def choose_contenders(
+    records: Sequence[Record],
+    objective: Objective,
+    wanted: int,
+    noise: Noise | None,
+    repeats: Sequence[Record] = (),
+) -> tuple[Record, ...]:
+    """The best two, others that noise does not separate from the best, and the user's own.
+
+    Args:
+        records: trials of the search.
+        objective: the metric to compare by.
+        wanted: most finalists, the user's own not counted.
+        noise: of the search; None if trials shared the machine and every one is doubtful.
+        repeats: launches that show whether the machine changed: the best by its speed now count.
+    """
+    ranked = ranking(at_last_level(records, repeats), objective)
+    if wanted < 1 or not ranked:
+        return ()
+    rule, best = Ruling(ranked, Rounds((), objective, noise or PRIOR)), ranked[0]
+
+    def is_finalist(place: int, record: Record) -> bool:
+        value, most = objective.of(record), objective.of(best)
+        if not value or not most:
+            return False
+        behind = most / value if objective.higher_is_better else value / most
+        is_near = behind <= MOST_BEHIND and (place < 2 or noise is None)
+        return is_near or (noise is not None and _may_be_best(record, best, rule))
+
+    others = [record for record in ranked if record.trial.number]
+    near = [record for place, record in enumerate(ranked) if is_finalist(place, record)]
+    chosen = [record for record in others if record in near][:wanted] or others[:1]
+    measured = ranking(records, objective)
+    names = {record.trial.name for record in (*measured[:1], *chosen)}
+    return tuple(r for r in measured if r.trial.number == 0 or r.trial.name in names)
 
 
-def steps_s(contender: Contender, lengths: Lengths, *, together: bool) -> float:
-    """Seconds of all steps of a launch of a round, those that do not count with them."""
-    measured = contender.searched.measurement
-    if measured is None:
-        return 0.0
-    in_turn = lengths.turns * steps_of_turn(contender.searched, lengths.turn_s)
-    timed = in_turn if together else steps_apart(contender.searched, lengths.apart_s)
-    return ((measured.first_step or 1) - 1 + timed) * measured.mean_step_s
+def _may_be_best(record: Record, best: Record, rule: Ruling) -> bool:
+    """Whether noise explains that it was slower; not if the trial was ended for being slower."""
+    counts = [len(r.measurement.step_s) for r in (record, best) if r.measurement]
+    return counts[0] >= min(FEWEST_TIMED, counts[1]) and not rule.versus(record, best).differs
+
+
+def fit_together(records: Sequence[Record]) -> bool:
+    """Whether their memory was seen to fit side by side, by the rank of each that used most."""
+    seen = [record.outcome.memory for record in records]
+    peaks = sum(memory.peak_bytes for memory in seen if memory)
+    free = min((memory.free_before_bytes for memory in seen if memory), default=0)
+    return all(seen) and peaks <= TOGETHER * free
 
 
 def final_name(contender: Contender) -> str:
-    """Name of an contender's launches in the rounds."""
+    """Name of a contender's launches in the rounds."""
     return f"{contender.name}{FINAL_SUFFIX}"
 
 
-def in_turn(due: Sequence[Contender], number: int, steps: Lengths) -> tuple[Trial, ...]:
-    """All at once: each hands the turn to the next, the last to the first, which begins."""
-    after = [final_name(contender) for contender in (*due[1:], due[0])]
-    each = [steps_of_turn(contender.searched, steps.turn_s) for contender in due]
+def round_times_s(records: Iterable[Record]) -> tuple[float, ...]:
+    """Wall time of each round of these launches, which were side by side or in sequence."""
+    by_round: dict[int, list[Record]] = {}
+    for record in records:
+        by_round.setdefault(record.trial.attempt, []).append(record)
     return tuple(
-        replace(
-            _final(contender, number, then),
-            turn=Turn(
-                next_name=then,
-                is_first=contender is due[0],
-                steps=steps.turns * length,
-                length=length,
-            ),
-        )
-        for contender, then, length in zip(due, after, each, strict=True)
+        (max if all(one.trial.turn for one in launches) else sum)(one.wall_s for one in launches)
+        for launches in by_round.values()
     )
 
 
-def alone(due: Sequence[Contender], number: int, steps: Lengths) -> tuple[Trial, ...]:
-    """The first of them; the others follow it."""
-    then = final_name(due[1]) if len(due) > 1 else ""
-    timed = steps_apart(due[0].searched, steps.apart_s)
-    return (replace(_final(due[0], number, then), timed_steps=timed),)
-
-
-def says_over(launches: Sequence[Record]) -> bool | None:
-    """Whether these are all of their round; None where one of before names nobody.
-
-    A round of one is none. A failure may be the last of them.
-    """
-    if sum(launch.failure is None for launch in launches) < 2:
-        return False
-    named = {launch.trial.then for launch in launches}
-    if named - {launch.trial.name for launch in launches} - {"", None}:
-        return False
-    return None if None in named else True
-
-
-def _final(contender: Contender, number: int, then: str) -> Trial:
-    name = final_name(contender)
-    return replace(contender.searched.trial, name=name, attempt=number, final=True, then=then)
+def _step_s(record: Record) -> float:
+    return record.measurement.mean_step_s if record.measurement else 0.0
 
 
 class Playoff:
     """Asks for rounds of launches; told records of an earlier session, it goes on there.
 
-    Where the configurations fit side by side, those of a round live together and take steps in
-    turn. Otherwise they follow each other. A round that an interruption tore is begun anew, as
-    launches minutes apart do not make a pair.
+    A round that an interruption tore is followed by a new one: launches minutes apart are not a
+    pair.
     """
 
     def __init__(
@@ -137,59 +140,45 @@ class Playoff:
 
         Args:
             chosen: records of the search that take part, the best first.
-            objective: what is compared.
+            objective: the metric to compare by.
             noise: of the search.
             budget: when to end undecided.
         """
-        self._objective = objective
+        self.seen = Rounds(chosen, objective, noise)
+        """The rounds so far."""
         self._budget = budget or PlayoffBudget()
-        self._noise = noise
-        self._contenders = tuple(map(Contender, chosen))
-        self._lengths = lengths(chosen, noise, self._budget.time_s)
         self._told: dict[tuple[str, int], Record] = {}
-        self._round = 1
-        self._whole: set[int] = set()
+        self._number = 1
         self._order = self._active()
         self._pending: set[str] = set()
         self._start_s: float | None = None
         self._spent_s = 0.0
         self._is_spent = False
-        self._leader = leader(self._contenders, objective)
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
         """Everything that takes part, the best of the search first."""
-        return self._contenders
-
-    @property
-    def effort(self) -> Effort:
-        """How small a difference is worth how much time."""
-        return self._budget.effort
-
-    @property
-    def level(self) -> float:
-        """Probability of a single comparison with the best to be ever wrong."""
-        return ALPHA / max(1, len(self._contenders) - 1)
+        return self.seen.contenders
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Everything that was told, in order."""
+        """All launches that came back, in order."""
         return tuple(self._told.values())
-
-    @property
-    def best(self) -> Record | None:
-        """The best so far, with the steps of all its rounds."""
-        return self._leader.playoff_record() if self._leader else None
 
     @property
     def leader(self) -> Contender | None:
         """The best so far; the search's best before the first round."""
-        return self._leader
+        return self.seen.leader
+
+    @property
+    def best(self) -> Record | None:
+        """The best so far, with the steps of all its rounds."""
+        return self.leader.playoff_record() if self.leader and self.leader.rounds else None
 
     @property
     def rounds(self) -> int:
         """Rounds that are over."""
-        return len(self._whole)
+        return self.seen.count
 
     @property
     def rounds_in_time(self) -> int:
@@ -200,57 +189,56 @@ class Playoff:
         in_time = math.ceil(self._budget.time_s / max(round_s, 1e-9) - 0.5)
         return max(self.rounds, min(in_time, self._budget.rounds))
 
-    def compare(
-        self, slower: Contender, faster: Contender, alpha: float = ALPHA
-    ) -> PairedEstimate:
+    def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
         """How much longer ``slower`` takes, over the rounds that both were in."""
-        return compare(slower, faster, self._objective, noise=self._noise, alpha=alpha)
+        return self.seen.compare(slower, faster)
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        One all the same where all before it were torn, and a second one where the first could not
-        tell the baseline from the best.
+        One all the same if all before it were torn, and a second one if the first could not
+        separate the baseline from the best.
         """
         if self._start_s is None:
-            self._begin(elapsed_s)
+            self._start_s = elapsed_s - sum(round_times_s(self.records))
+            if not self._is_new_round():
+                self._begin_round(self._number + 1)
         if self._pending:
             return ()
-        self._spent_s = elapsed_s - (self._start_s or 0.0)
-        if self._is_new_round() and self._is_late() and not self._owes_a_round():
+        self._spent_s = elapsed_s - self._start_s
+        round_s = self._spent_s / self.rounds if self.rounds else 0.0
+        is_late = self._spent_s + round_s / 2.0 >= self._budget.time_s
+        if self._is_new_round() and is_late and not self._owes_a_round():
             self._is_spent = True
         self._is_spent |= not self._has_time(elapsed_s, beside=free_slots > 1)
         due = self._due()
         if not due or free_slots < 1:
             return ()
-        together = free_slots >= len(due) > 1 and fit_together(
-            [contender.searched for contender in due]
-        )
-        trials = (in_turn if together else alone)(due, self._round, self._lengths)
+        together = self._together(due, beside=free_slots >= len(due))
+        trials = self._in_turn(due) if together else (self._alone(due[0]),)
         self._pending = {trial.name for trial in trials}
         return trials
 
     def tell(self, record: Record) -> None:
-        """Take a launch of this session or an earlier one; one that was preempted never was."""
+        """Take a launch of this session or an earlier one, but for one that was preempted."""
         self._pending.discard(record.trial.name)
-        contender = self._contender(record.trial.name)
-        key = record.trial.name, record.trial.attempt
+        key, number = (record.trial.name, record.trial.attempt), record.trial.attempt
+        contender = next((c for c in self.contenders if final_name(c) == record.trial.name), None)
         preempted = record.failure and record.failure.kind is FailureKind.PREEMPTED
         if contender is None or key in self._told or preempted:
             return
-        self._told[key] = record
-        if self._start_s is None:
-            self._go_on_from(record.trial.attempt, contender)
-        contender.rounds[record.trial.attempt] = record
-        if record.failure is not None:
-            self._drop(contender)
-        if self._is_over():
-            self._close_round()
-        elif record.failure is not None:
-            self._order = self._active()
+        if number > self._number:  # the round before was torn, or smaller for want of time
+            self._begin_round(number)
+        self._told[key] = contender.rounds[number] = record
+        contender.is_out = record.failure is not None
+        self._order = self._active() if contender.is_out else self._order
+        if not self._missing():
+            for one in self._active():
+                one.is_out = self.seen.is_settled(one, self._budget.effort)
+            self._begin_round(number + 1)
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
-        """Where a launch ends, as planned: every launch of a round has the same steps."""
+        """The planned end: every launch of a round has the same steps."""
         return None
 
     def stop_reason(self) -> StopReason | None:
@@ -259,42 +247,42 @@ class Playoff:
             return None
         return StopReason(kind=StopKind.EXPLORED)
 
-    def _contender(self, name: str) -> Contender | None:
-        return next((one for one in self._contenders if final_name(one) == name), None)
+    def _begin_round(self, number: int) -> None:
+        self._number = number
+        self._order = self._active()
 
     def _active(self) -> tuple[Contender, ...]:
-        """Contenders of this round in its order; none where there is nothing to compare."""
-        left = [contender for contender in self._contenders if not contender.is_out]
+        """Contenders of this round in its order; none if there is nothing to compare."""
+        left = [contender for contender in self.contenders if not contender.is_out]
         if len(left) < 2:
             return ()
-        first = (self._round - 1) % len(left)
+        first = (self._number - 1) % len(left)
         return (*left[first:], *left[:first])
 
-    def _standing(self) -> tuple[Contender, ...]:
-        """Contenders that have not failed and are not known to be slower."""
-        return tuple(
-            contender
-            for contender in self._contenders
-            if not contender.failed and not contender.is_beaten
-        )
-
     def _is_new_round(self) -> bool:
-        return not any(self._round in contender.rounds for contender in self._order)
+        return not any(self._number in contender.rounds for contender in self._order)
 
-    def _is_late(self) -> bool:
-        """Whether another round would end beyond the time by more than half of it."""
-        round_s = self._spent_s / self.rounds if self.rounds else 0.0
-        return self._spent_s + round_s / 2.0 >= self._budget.time_s
+    def _missing(self) -> tuple[Contender, ...]:
+        """Contenders that this round still lacks, in its order."""
+        return tuple(c for c in self._order if self._number not in c.rounds and not c.is_out)
+
+    def _due(self) -> tuple[Contender, ...]:
+        is_over = self._is_spent or self.rounds >= self._budget.rounds
+        return () if is_over else self._missing()
+
+    def _owes_a_round(self) -> bool:
+        """Whether one more is due though time is up: a single pair rarely shows any gain."""
+        own, leader = self.seen.own, self.leader
+        if not self.rounds or own is None or leader is None:
+            return not self.rounds
+        is_open = own is not leader and not self.seen.compare(own, leader).differs
+        return self.rounds == 1 and not own.is_out and is_open
 
     def _has_time(self, elapsed_s: float, *, beside: bool) -> bool:
-        """Whether what is due surely ends in the budget, if need be without some contenders."""
+        """Whether the due launches surely end in the budget, perhaps without some contenders."""
         left_s = self._budget.until_s - elapsed_s
         while (due := self._due()) and self._bound_s(due, beside=beside) > left_s:
-            others = [
-                contender
-                for contender in due
-                if contender is not self._leader and contender is not self._own()
-            ]
+            others = [one for one in due if one is not self.leader and not one.is_own]
             if not others or not self._is_new_round():
                 return False
             others[-1].is_out = True
@@ -302,103 +290,68 @@ class Playoff:
         return True
 
     def _bound_s(self, due: Sequence[Contender], *, beside: bool) -> float:
-        """What these launches take at most."""
-        together = beside and fit_together([contender.searched for contender in due])
-        start_s = start_bound_s(
-            [*(contender.searched for contender in self._contenders), *self._told.values()]
+        """Upper bound of the duration of these launches."""
+        start_s = start_bound_s([*(one.searched for one in self.contenders), *self.records])
+        together = self._together(due, beside=beside)
+        launches = self._in_turn(due) if together else map(self._alone, due)
+        steps_s = sum(
+            ((one.searched.measurement.first_step or 1) - 1 + _timed_steps(trial))
+            * _step_s(one.searched)
+            for one, trial in zip(due, launches, strict=True)
+            if one.searched.measurement
         )
-        steps = sum(steps_s(contender, self._lengths, together=together) for contender in due)
-        return len(due) * start_s + MARGIN * steps
+        return len(due) * start_s + MARGIN * steps_s
 
-    def _owes_a_round(self) -> bool:
-        """Whether one more is due though time is up: a single pair rarely shows any gain."""
-        own = self._own()
-        told_apart = own is None or own.is_out or own.is_beaten or own is self._leader
-        return not self.rounds or (self.rounds == 1 and not told_apart)
+    def _together(self, due: Sequence[Contender], *, beside: bool) -> bool:
+        return beside and len(due) > 1 and fit_together([one.searched for one in due])
 
-    def _own(self) -> Contender | None:
-        return next((one for one in self._contenders if one.searched.trial.number == 0), None)
+    def _final(self, contender: Contender) -> Trial:
+        name = final_name(contender)
+        return replace(contender.searched.trial, name=name, attempt=self._number, final=True)
 
-    def _go_on_from(self, number: int, contender: Contender) -> None:
-        """Go on in a round of an earlier session; what was launched had not left."""
-        contender.is_out = contender.failed is not None
-        self._round = max(self._round, number)
-        self._order = self._active()
-
-    def _begin(self, elapsed_s: float) -> None:
-        self._start_s = elapsed_s - self._whole_s()
-        if not self._is_new_round():
-            self._round += 1
-            self._order = self._active()
-
-    def _due(self) -> tuple[Contender, ...]:
-        """Contenders to be launched now."""
-        were_all = self.rounds >= self._budget.rounds
-        return () if self._is_spent or were_all else self._missing_contenders()
-
-    def _missing_contenders(self) -> tuple[Contender, ...]:
-        """Contenders that this round still lacks, in its order."""
-        return tuple(a for a in self._order if self._round not in a.rounds and not a.is_out)
-
-    def _is_over(self) -> bool:
-        """Whether this round is, by what its launches say, or else as nobody is lacking.
-
-        An earlier session may have had another budget, and so others in its rounds.
-        """
-        said = says_over(
-            [a.rounds[self._round] for a in self._contenders if self._round in a.rounds]
+    def _in_turn(self, due: Sequence[Contender]) -> tuple[Trial, ...]:
+        """All at once: each hands the turn to the next, the last to the first, which begins."""
+        round_s = sum(_step_s(contender.searched) for contender in due)
+        turns = max(FEWEST_TURNS, self._steps(round_s, TURNS))
+        lengths = [_turn_length(contender.searched) for contender in due]
+        return tuple(
+            replace(
+                self._final(contender),
+                turn=Turn(
+                    next_name=final_name(after),
+                    is_first=contender is due[0],
+                    steps=turns * length,
+                    length=length,
+                ),
+            )
+            for contender, after, length in zip(due, (*due[1:], due[0]), lengths, strict=True)
         )
-        return not self._missing_contenders() if said is None else said
 
-    def _whole_s(self) -> float:
-        """Seconds of the rounds that are over."""
-        whole = [record for record in self.records if record.trial.attempt in self._whole]
-        return sum(round_times_s(whole))
+    def _alone(self, contender: Contender) -> Trial:
+        """A launch whose timed steps take as long as those of the others."""
+        steps_s = [_step_s(one.searched) for one in self.contenders]
+        time_s = self._steps(sum(steps_s), STEPS) * fmean(steps_s)
+        steps = round(time_s / (_step_s(contender.searched) or math.inf))
+        steps = max(FEWEST_TIMED, min(steps, MOST_STEPS))
+        return replace(self._final(contender), timed_steps=steps)
 
-    def _drop(self, contender: Contender) -> None:
-        """One that failed: the others go on without it, if there are others."""
-        contender.is_out = True
-        if contender is self._leader:
-            self._leader = leader(self._standing(), self._objective)
+    def _steps(self, round_s: float, most: int) -> int:
+        """Steps of each launch, one round of which takes ``round_s``: fewer if time is short."""
+        in_time = self._budget.time_s / (_ROUNDS_TO_HAVE * round_s) if round_s else math.inf
+        return most if in_time >= most else max(FEWEST_TIMED, int(in_time))
 
-    def _close_round(self) -> None:
-        for contender in self._missing_contenders():  # of an earlier session's round
-            contender.is_out = bool(contender.rounds)
-        self._whole.add(self._round)
-        self._round += 1
-        left = [
-            contender
-            for contender in self._contenders
-            if not contender.is_out and not contender.is_beaten
-        ]
-        first = self._leader = leader(left, self._objective) or self._leader
-        alpha = self.level
-        for contender in (
-            contender
-            for contender in self._contenders
-            if not contender.is_out and contender is not first
-        ):
-            if first is not None:
-                found = self.compare(contender, first, alpha)
-                contender.is_beaten = found.differs
-                contender.is_out = is_settled(
-                    found,
-                    is_baseline=contender.searched.trial.number == 0,
-                    rounds=self._last_round(),
-                    alpha=alpha,
-                    effort=self.effort,
-                )
-        self._order = self._active()
 
-    def _last_round(self) -> int:
-        """Number of the last round, by count or by time."""
-        spent_s = self._whole_s()
-        by_time = self._budget.time_s * self.rounds / spent_s if spent_s else math.inf
-        return max(self.rounds, int(min(self._budget.rounds, by_time)))
+def _turn_length(record: Record) -> int:
+    """Steps in a row that fill a turn."""
+    return min(MOST_LENGTH, math.ceil(TURN_S / (_step_s(record) or TURN_S)))
+
+
+def _timed_steps(trial: Trial) -> int:
+    return trial.turn.steps if trial.turn else trial.timed_steps
 
 
 class Decider(Protocol):
-    """What a controller asks and tells; see :class:`~.study.Study`."""
+    """The part of a study that a controller uses; see :class:`~..search.Study`."""
 
     @property
     def best(self) -> Record | None:
@@ -411,7 +364,7 @@ class Decider(Protocol):
         """Take an outcome."""
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
-        """Where a running trial is to end, after these steps; None: where it was to."""
+        """Where a running trial must end, after these steps; None: as planned."""
 
     def stop_reason(self) -> StopReason | None:
         """Why nothing more will be asked."""

@@ -12,8 +12,8 @@ from autoconf_launch.core import (
     Optimizer,
 )
 
-from ..measurement import PRIOR, Drift, Noise, drift, estimate_noise
-from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
+from ..measurement import PRIOR, Noise, estimate_noise
+from ..search import Drift, OptimalityBound, Skipped, StopReason, Study, count_skipped, drift
 from ..space import (
     OBJECTIVES,
     TUNING_SPACES,
@@ -206,7 +206,7 @@ def summarise(
     found = study.optimality_bound
     return replace(
         summary,
-        rejected=study.rejected,
+        rejected=study.pool.rejected,
         expected_gain=found.expected_gain if found else None,
         optimality_bound=found if found and found.remaining else None,
         skipped=count_skipped(study) if study.best else None,
@@ -258,7 +258,7 @@ def _faster_trial(
         return None
     name = decision.winner.trial.name
     records = (*measured, *compared, *decision.compared.values())
-    own = [r for r in (*records, decision.expected) if r and r.trial.name == name]
+    own = [record for record in records if record.trial.name == name]
     values = [value for record in own if (value := objective.of(record)) is not None]
     best = best_of([record for record in records if record.trial.name != name], objective)
     value = objective.of(best) if best else None

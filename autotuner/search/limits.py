@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,19 +20,16 @@ import numpy as np
 
 from autoconf_launch.core import Candidate, plural
 
-from ..measurement import NoiseTally
 from ..space import (
     CandidateTable,
     Floats,
     Measurement,
-    Objective,
     PredictionTable,
     Record,
     longer_budget,
 )
 from . import stop
-from .optimality_bound import OptimalityBound, bound_gain
-from .pool import Pool
+from .optimality_bound import OptimalityBound
 from .stop import StopReason
 
 FEWEST_TRIALS = 4
@@ -153,57 +151,6 @@ class SearchLimits:
         return sys.maxsize if self.trials is None else max(0, self.trials - told - running)
 
 
-class Prospects:
-    """What the candidates that were not tried could still gain, asked as often as one likes."""
-
-    def __init__(
-        self,
-        table: CandidateTable,
-        predictions: PredictionTable | None,
-        objective: Objective,
-        limits: SearchLimits,
-    ) -> None:
-        self._table, self._predictions = table, predictions
-        self._objective, self._limits = objective, limits
-        self._found: OptimalityBound | None = None
-        self.forget()
-
-    def forget(self) -> None:
-        """Records that were told are others now."""
-        self._at = -1
-        self._tally = NoiseTally()
-
-    def optimality_bound(
-        self, pool: Pool, small_too: bool, records: Sequence[Record]
-    ) -> OptimalityBound | None:
-        """Bound on the gain of the open rows; None where nothing was predicted or measured."""
-        if self._predictions is None:
-            return None
-        if self._at != len(records):
-            self._at = len(records)
-            rows = pool.open_rows(small_too=small_too)
-            self._found = bound_gain(
-                self._table.take(rows),
-                self._predictions.take(rows),
-                records,
-                self._objective,
-                curves=pool.gains_of(rows, self._tally.of(records)),
-            )
-        return self._found
-
-    def small_gain(
-        self, pool: Pool, small_too: bool, records: Sequence[Record]
-    ) -> StopReason | None:
-        """The stop where no remaining candidate is worth a trial."""
-        limit = self._limits.least_gain
-        if limit is None or len(records) < FEWEST_TRIALS:
-            return None
-        found = self.optimality_bound(pool, small_too, records)
-        if found is None or not is_gain_small(found, limit, len(records)):
-            return None
-        return stop.gain_too_small(found)
-
-
 _ENOUGH = 3.0
 """Times a budget in which nothing could be measured that the next one should be."""
 MARGIN = 1.25
@@ -216,59 +163,44 @@ _OTHER_STRUCTURE = 2.0
 _LATEST = 5
 
 
-class StepBounds:
-    """Bounds on the optimizer step of each row, as records come."""
-
-    def __init__(self, table: CandidateTable, predictions: PredictionTable | None) -> None:
-        self._table, self._predictions = table, predictions
-        self._nearest_C = np.full(len(table), np.inf)
-        self._bound_s_C = np.full(len(table), np.inf)
-        self._count = 0
-
-    def add(self, records: Sequence[Record]) -> None:
-        """Take records of which those of the last call are the first."""
-        for record in records[self._count :]:
-            self._count += 1
-            if record.measurement is None:
-                continue
-            growth_C = _growth(self._table, record.trial.candidate)
-            known = self._predictions
-            found_C = growth_C if known is None else _predicted_growth(growth_C, known, record)
-            nearer_C = growth_C < self._nearest_C
-            step_s_C = MARGIN * record.measurement.mean_step_s * found_C
-            self._nearest_C = np.where(nearer_C, growth_C, self._nearest_C)
-            self._bound_s_C = np.where(nearer_C, step_s_C, self._bound_s_C)
-
-    def and_of(self, later: StepBounds) -> Floats:
-        """Upper bounds by these records, and then by those of another one of the same rows."""
-        nearer_C = later._nearest_C < self._nearest_C
-        return np.where(nearer_C, later._bound_s_C, self._bound_s_C)
-
-
 class LaunchBounds:
-    """What a launch of each row takes, by the trials and the repeats of a search."""
+    """Upper bounds on the duration of a launch of each row, as records come."""
 
     def __init__(
         self, table: CandidateTable, predictions: PredictionTable | None, *, steps: int
     ) -> None:
-        self._trials = StepBounds(table, predictions)
-        self._repeats = StepBounds(table, predictions)
-        self._steps = steps
+        self._table, self._predictions, self._steps = table, predictions, steps
+        self._nearest_C = np.full(len(table), np.inf)
+        self._step_s_C = np.full(len(table), np.inf)
         self._band = (predictions.band if predictions is not None else None) or 0.0
+        self._latest: deque[Record] = deque(maxlen=_LATEST)
+        self._is_comparison = False
 
-    def seconds_C(self, records: Sequence[Record], repeats: Sequence[Record]) -> Floats:
-        """Upper bounds of the rows; both sequences grow from call to call.
+    def add(self, record: Record) -> None:
+        """Take a trial or a repeat."""
+        if record.measurement is None:
+            return
+        growth_C = _growth(self._table, record.trial.candidate)
+        known = self._predictions
+        found_C = growth_C if known is None else _predicted_growth(growth_C, known, record)
+        nearer_C = growth_C < self._nearest_C
+        step_s_C = MARGIN * record.measurement.mean_step_s * found_C
+        self._nearest_C = np.where(nearer_C, growth_C, self._nearest_C)
+        self._step_s_C = np.where(nearer_C, step_s_C, self._step_s_C)
+        self._latest.append(record)
+        self._is_comparison |= is_comparison([record])
 
-        Until there is a comparison, what a launch is expected to take: what is cut at the budget's
-        end then loses nothing, as the time has no other use.
+    @property
+    def seconds_C(self) -> Floats:
+        """Upper bounds of the rows.
+
+        Until two configurations can be compared, the expected duration: if a launch is then cut at
+        the budget's end, the time had no other use.
         """
-        self._trials.add(records)
-        self._repeats.add(repeats)
-        start_s = start_bound_s((*records, *repeats))
-        steps_s_C = self._steps * self._trials.and_of(self._repeats)
-        if is_comparison(records):
-            return start_s + steps_s_C
-        return (start_s + steps_s_C / (1.0 + self._band)) / MARGIN
+        start_s, steps_s_C = start_bound_s(self._latest), self._steps * self._step_s_C
+        if self._is_comparison:
+            return np.asarray(start_s + steps_s_C)
+        return np.asarray((start_s + steps_s_C / (1.0 + self._band)) / MARGIN)
 
 
 def start_bound_s(records: Sequence[Record]) -> float:

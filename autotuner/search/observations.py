@@ -9,18 +9,10 @@ import heapq
 
 from autoconf_launch.core import Layout
 
-from ..measurement import (
-    Noise,
-    NoiseTally,
-    at_level,
-    counts_instead,
-    in_place_of,
-    machine_level,
-    measured_name,
-)
+from ..measurement import Noise, NoiseTally, estimate_noise, measured_name
 from ..space import Objective, Record, SearchSpace, StageProgress, is_better
 from .pool import Grouping, Pool
-from .reference_repeats import ReferenceRepeats
+from .repeats import Repeats, at_level, counts_instead, in_place_of, machine_level
 
 
 class Observations:
@@ -37,8 +29,8 @@ class Observations:
         self._level = 0.0
         self._tally = NoiseTally()
         self._noise: Noise | None = None
-        self.references = ReferenceRepeats(objective)
-        """What was launched again, and what is to be."""
+        self.repeats = Repeats(objective)
+        """The launches that were repeated, and those that are due."""
         self._start_over()
 
     def _start_over(self) -> None:
@@ -64,7 +56,7 @@ class Observations:
     def noise(self) -> Noise:
         """The noise of all launches."""
         if self._noise is None:
-            self._noise = self._tally.of(self._records, self.references.repeats)
+            self._noise = self._tally.noise
         return self._noise
 
     @property
@@ -86,24 +78,29 @@ class Observations:
     def tell(self, record: Record) -> bool:
         """Take a trial or a repeat; whether trials before are now another than they were."""
         self._noise = None
+        self._tally.add(record)
         if record.trial.again:
             return self._tell_again(record)
         self._records.append(record)
-        compared = in_place_of(record, self._doubted.get(record.trial.name))
-        self.references.tell(compared, self._compared)
+        doubt = self._doubted.get(record.trial.name)
+        compared = in_place_of(record, doubt) if doubt else record
+        self.repeats.tell(compared, self._compared)
         self._take(compared)
         return False
 
     def _tell_again(self, record: Record) -> bool:
-        self.references.tell_again(record)
+        self.repeats.tell_again(record)
         if record.trial.number == 0:
-            self._level = machine_level(self._records, self.references.repeats)
-        if not record.trial.doubted or not counts_instead(record, self._records):
+            self._level = machine_level(self._records, self.repeats.records)
+        name, known = measured_name(record.trial.name), self._records[: record.trial.again]
+        trial = next((one for one in reversed(known) if one.trial.name == name), None)
+        if trial is None or not counts_instead(record, trial, estimate_noise(known)):
             return False
-        self._doubted[measured_name(record.trial.name)] = record
+        self._doubted[name] = record
         self._start_over()
         for one in self._records:
-            self._take(in_place_of(one, self._doubted.get(one.trial.name)))
+            doubt = self._doubted.get(one.trial.name)
+            self._take(in_place_of(one, doubt) if doubt else one)
         return True
 
     def _take(self, record: Record) -> None:

@@ -37,14 +37,15 @@ class Skipped:
 
 def count_skipped(study: Study) -> Skipped:
     """Count what a study has not tried so far."""
-    counts = dict(study.rejected)
+    counts = dict(study.pool.rejected)
     full, above, smaller, beyond = (counts.pop(name, 0) for name in _INFERRED)
     by_rules = sum(counts.values()) - sum(count for _, count in study.space.rejected)
     table = study.space.table
-    known = [*(record.trial for record in study.records), *study.pending]
+    known = [*(record.trial for record in study.records), *study.out.pending]
     tried = {int(row) for trial in known for row in table.find(trial.candidate)}
     candidates = len(table) - by_rules
     patience = study.settings.tuner_early_stopping
+    is_over = any(stage.since_best >= patience for stage in study.seen.stages.values())
     return Skipped(
         candidates=candidates,
         needs_more_memory=full,
@@ -52,6 +53,6 @@ def count_skipped(study: Study) -> Skipped:
         smaller=smaller,
         open=candidates - len(tried) - full - above - smaller,
         beyond_saturation=beyond,
-        patience=patience if any(s.since_best >= patience for s in study.stages) else 0,
+        patience=patience if is_over else 0,
         best_micro_batches_alone=not study.space.usual_C.all(),
     )

@@ -1,7 +1,7 @@
-"""A base configuration as NVIDIA's tool works it out, as NeMo's own file or as a recipe.
+"""A base configuration of NVIDIA's tool, as NeMo's own file or as a recipe.
 
-Not: the model, which a script builds. NeMo's own file is edited by full path: what the tool does
-not set stays as it is there. Sections of a recipe are those of ``run.Partial(llm.pretrain, …)``.
+NeMo's own file is edited by full path: keys that the tool does not set stay. Sections of a recipe
+are the arguments of ``run.Partial(llm.pretrain, …)``.
 
 Source of rules: NeMo-Framework-Launcher, auto_configurator (24.12), ``base_config.py``.
 """
@@ -31,9 +31,9 @@ class RunPlan:
     """The training that a base configuration is for.
 
     Attributes:
-        days: how long it may run, for its time limit.
-        max_steps: as given; None has those that the tokens need.
-        wandb_project: None where runs are not logged there.
+        days: its time limit.
+        max_steps: given number; None: as many as the tokens need.
+        wandb_project: None if runs are not logged there.
         index_folder: of data, which Base Command Platform keeps apart; None elsewhere.
     """
 
@@ -135,12 +135,12 @@ def nemo1_document(template: RawConfig, base: BaseConfig) -> RawConfig:
 
 
 def custom_document(custom: RawConfig, base: BaseConfig) -> RawConfig:
-    """A user's whole file with run and trainer set; its model is left alone, as NeMo does."""
+    """A user's whole file with run and trainer set; its model is unchanged, as in NeMo."""
     return custom.with_values(_run_edits(base))
 
 
 def _run_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
-    """What is set whatever the model: names, times, machines, steps, trackers."""
+    """Settings of any model: names, times, machines, steps, trackers."""
     yield ("run", "name"), base.name
     yield ("run", "results_dir"), _RESULTS
     yield ("run", "time_limit"), base.time_limit
@@ -211,7 +211,7 @@ _NEMO_CLASSES = {"gpt3": "GPTModel", "mixtral": "MixtralModel", "baichuan2": "Ba
 
 
 def recipe_document(base: BaseConfig) -> RawConfig:
-    """The recipe, with tensor parallelism and the like where a table has them."""
+    """The recipe, with tensor parallelism and similar settings if a table has them."""
     family = base.model.asked.family.name
     name = _MODELS.get(family)
     return RawConfig(

@@ -20,11 +20,11 @@ from .shapes import EXPERTS_PER_TOKEN, Form, Shape, form_of, key_value_heads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """Shape and form; of an encoder-decoder the layers are those of one stack.
+    """Shape and form; layers of an encoder-decoder count one stack.
 
     Attributes:
         decoder_sequence: of an encoder-decoder; None for other models.
-        vocabulary: None where the tokenizer says it.
+        vocabulary: None if it follows from the tokenizer.
     """
 
     shape: Shape
@@ -67,7 +67,7 @@ class BatchSplit:
 
     @property
     def data(self) -> int:
-        """Replicas; at least 1, also where the file's degrees need more GPUs than it has."""
+        """Replicas; at least 1, even if the file's degrees need more GPUs than it has."""
         tensor, pipeline, context, _ = self.layout.mesh
         return max(1, self.nodes * self.gpus_per_node // (tensor * pipeline * context))
 
@@ -161,7 +161,7 @@ _RECIPE: Mapping[str, KeyPath] = {
     "sequence_parallel": (*_RECIPE_STRATEGY, "sequence_parallel"),
 }
 RECIPE_PATHS = tuple(_RECIPE.values())
-"""Where a recipe has what is read of it."""
+"""Places of values in a recipe."""
 _SCHED = ("model", "optim", "sched")
 _NEMO1: Mapping[str, KeyPath] = {
     **_TRAINER,
@@ -328,7 +328,7 @@ def _model(reader: _Reader, family: Family) -> TrainedModel:
 
 
 def _groups(reader: _Reader, family: Family, heads: int) -> int:
-    """Where a file is silent: NeMo 1.0 gives each head keys and values of its own."""
+    """Default of a silent file: NeMo 1.0 gives each head its own keys and values."""
     return key_value_heads(family, heads) if reader.paths is _RECIPE else heads
 
 

@@ -2,7 +2,7 @@
 
 NeMo 1.0 has the global batch and a first layout in one table; NeMo 2.0 has the batch in its grids.
 The table keeps the tokens of a step over all sequence lengths (256 x 2048 = 64 x 8192); so do we
-where no row covers a model.
+if no row covers a model.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class BatchRow:
 class BaseBatch:
     """Samples of a step, and degrees to start from.
 
-    Degrees are None where no table has them: then a planner must say. ``note`` says where the
-    batch is from if no table has it.
+    Degrees are None if no table has them: a planner must choose. ``note`` names the source of the
+    batch if no table has it.
     """
 
     global_batch: int
@@ -70,9 +70,9 @@ def base_batch(
     """The tables' batch and degrees, or ours with a note that says so.
 
     Args:
-        rows: of NeMo 1.0, for the degrees and, without ``grids``, the batch.
+        rows: NeMo 1.0's, for the degrees and, without ``grids``, the batch.
         asked: the model.
-        grids: of NeMo 2.0, where its batch is asked for.
+        grids: NeMo 2.0's, if its batch is wanted.
     """
     own = [row for row in rows if row.family == _rows_of(asked.family)]
     row = next((row for row in own if _covers(row, asked)), None)
@@ -129,13 +129,13 @@ def _by_tokens(own: Sequence[BatchRow], asked: SizedModel) -> BaseBatch:
 
 _CLOSE = 0.05
 _SAME_SIZE = 0.02
-"""How far a shape that is made for the asked size may be off."""
+"""Largest relative error of a shape made for a size."""
 _WIDTH_STEP = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """What NVIDIA's tools have as tables; ``grids`` of NeMo 2.0 alone, for its batches."""
+    """Tables of NVIDIA's tools; ``grids`` only of NeMo 2.0, for its batches."""
 
     shapes: Mapping[Rules, Sequence[ShapeRow]]
     batches: Sequence[BatchRow]
@@ -147,11 +147,10 @@ class ModelQuestion:
     """What is asked for.
 
     Attributes:
-        batch: samples of a step, if they are given.
-        may_exceed: a size above what the tables allow gets our shape, as one that was
-            recommended and not chosen must.
-        published: the model itself, where it is not to be chosen by its size.
-        is_exact: the shape has the size that was asked; otherwise it is NVIDIA's, whose formula
+        batch: samples of a step, if given.
+        may_exceed: a size above the tables' limit gets our shape, as for a recommended size.
+        published: the model itself, if it is not chosen by its size.
+        is_exact: the shape has exactly the requested size; otherwise it is NVIDIA's, whose formula
             ignores gates, experts and grouped queries.
     """
 
@@ -171,10 +170,10 @@ class ChosenModel:
     """A model of the asked size.
 
     Attributes:
-        nemo_count_b: as NVIDIA's formula counts; None where it knows no such family.
+        nemo_count_b: count of NVIDIA's formula; None if it does not know the family.
         exact_count: parameters of ``architecture``.
-        active_count: of those, what one token passes.
-        notes: what no table covers, and counts that differ.
+        active_count: parameters that one token passes.
+        notes: missing tables, and counts that differ.
     """
 
     asked: ModelQuestion
@@ -188,7 +187,7 @@ class ChosenModel:
 
 
 def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
-    """Shape and batch by the tables; ours, with a note, where they have none.
+    """Shape and batch by the tables; ours, with a note, if they have none.
 
     Raises:
         ConfigError: the size is above what the family allows, or no shape comes near it.
@@ -209,7 +208,7 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
 
 
 def _choose_published(tables: Tables, asked: ModelQuestion, model: Architecture) -> ChosenModel:
-    """A model as it is but for its vocabulary; batch and learning rate are those of its size."""
+    """A model unchanged except for its vocabulary, with batch and learning rate of its size."""
     model = replace(model, vocabulary=asked.vocabulary)
     near = row_near(tables.shapes[Rules.GPT], asked.size_b)
     shape = shape_of_model(model, near.learning_rate)
@@ -277,7 +276,7 @@ def _own(tables: Tables, asked: ModelQuestion) -> Shape:
 
 
 def _is_off(model: ChosenModel) -> bool:
-    """Whether NVIDIA's shape is another size: by its formula, or beyond a step of its layers."""
+    """True if NVIDIA's shape is another size: by its formula, or beyond a step of its layers."""
     exact_b, by_nemo = model.exact_count / 1e9, model.nemo_count_b
     is_formula_right = by_nemo is not None and abs(exact_b / by_nemo - 1) <= _SAME_SIZE
     allowed = _CLOSE if is_formula_right else _SAME_SIZE
@@ -306,7 +305,7 @@ def _shape_of_size(tables: Tables, asked: ModelQuestion, shape: Shape) -> Shape:
 
 
 def nvidias_shape_note(tables: Tables, asked: ModelQuestion) -> str:
-    """What NVIDIA's tool would train in place of a size; empty if that is the size."""
+    """Note on the size that NVIDIA's tool would train instead; empty if equal."""
     shape = _by_table(tables, asked)
     return (
         "" if shape is None else _resized_note(counted_model(asked, shape, _batch(tables, asked)))

@@ -27,7 +27,7 @@ NEMO1_FAMILIES = ("gpt3", "t5", "mt5", "bert")
 """Families of which NeMo 1.0 recommends a size; all others are NeMo 2.0's formula."""
 NEMO2_FAMILIES = ("llama", "mixtral", "mistral", "gemma", "nemotron", "qwen", "starcoder")
 NEMO1_FURTHER = ("baichuan2", "chatglm", "qwen2")
-"""Families with predefined searches of NeMo 1.0 beside those above."""
+"""Families with predefined searches of NeMo 1.0 besides those above."""
 KNOWN_FAMILIES = NEMO1_FAMILIES + NEMO2_FAMILIES + NEMO1_FURTHER
 _OWN_RULES = {"t5": Rules.T5, "mt5": Rules.MT5, "bert": Rules.BERT}
 _PREDEFINED = {"qwen": "qwen2"}
@@ -44,22 +44,22 @@ class Family:
 
     @property
     def rules(self) -> Rules | None:
-        """The tables that hold for it; None where NVIDIA has none."""
+        """Its tables; None if NVIDIA has none."""
         return _OWN_RULES.get(self.name, Rules.GPT) if self.is_known else None
 
     @property
     def is_known(self) -> bool:
-        """Whether any generation of the tool knows it."""
+        """True if any generation of the tool knows it."""
         return self.name in KNOWN_FAMILIES
 
     @property
     def has_nemo1_layout(self) -> bool:
-        """Whether its base configuration is one of NeMo 1.0; the others are recipes of 2.0."""
+        """True if its base configuration is NeMo 1.0's; the others are recipes of 2.0."""
         return self.name in NEMO1_FAMILIES
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether a layer counts as one of each stack."""
+        """True if a layer counts as one of each stack."""
         return self.rules in (Rules.T5, Rules.MT5)
 
     @property
@@ -69,7 +69,7 @@ class Family:
 
     @property
     def unknown_note(self) -> str:
-        """What to say of a family that no rule knows; "" of a known one."""
+        """Note on a family that no rule knows; "" for a known family."""
         if self.is_known:
             return ""
         return (
@@ -80,14 +80,14 @@ class Family:
 
 
 def family_named(name: str) -> Family:
-    """The family of any name, but of none that is a known one mistyped (``gtp3``, ``lama3``).
+    """The family of any name, except for a mistyped known name (``gtp3``, ``lama3``).
 
-    That is one letter missing, added, replaced, or changed with its neighbour. Another version
-    (``llama4``, ``gpt2``) and a name that has a known one in it (``roberta``) are families of
-    their own: NeMo 2.0's formula takes any name.
+    Mistyped: one letter missing, added, replaced, or swapped with its neighbour. Another version
+    (``llama4``, ``gpt2``) and a name that contains a known name (``roberta``) are other families:
+    NeMo 2.0's formula takes any name.
 
     Raises:
-        ConfigError: the name is mistyped; the message has the one that is meant.
+        ConfigError: the name is mistyped; the message has the correct name.
     """
     lower = name.lower()
     if lower in _NEIGHBOURS or any(known in lower for known in KNOWN_FAMILIES):
@@ -99,7 +99,7 @@ def family_named(name: str) -> Family:
 
 
 def _is_one_slip(typed: str, known: str) -> bool:
-    """Whether both are equal but for one letter, or for two neighbours in the other order."""
+    """True if both are equal but for one letter, or for two neighbours in the other order."""
     pairs = enumerate(zip(typed, known, strict=False))
     start = next((at for at, (one, other) in pairs if one != other), min(len(typed), len(known)))
     here, there = typed[start:], known[start:]
@@ -132,10 +132,10 @@ _UNITS_B = {"b": 1.0, "m": 1e-3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedModel:
-    """What a name says; None where it does not.
+    """Facts in a model's name; None if absent.
 
     Attributes:
-        size_b: billions of parameters; of a mixture that of one expert's model.
+        size_b: billions of parameters; for a mixture, of one expert's model.
         experts: 0 for a model without.
     """
 
@@ -177,7 +177,7 @@ def nearest_predefined(
     vocabulary: int = 1,
     sequence: int = 1,
 ) -> str | None:
-    """The name of the family's nearest size by its ratio; None where the family has none.
+    """The name of the family's nearest size by its ratio; None if the family has none.
 
     Of equal sizes the nearest vocabulary (the smallest if none is asked for), then the nearest
     sequence length, then the first name.

@@ -1,11 +1,8 @@
-"""What a cluster achieves on a model: the planner's fastest layout that fits safely.
+"""Speed, days and money of a model on a cluster.
 
-Of those that a search would run (search_rules). Not: all layouts (layouts/search), nor days and
-money (outlook).
-
-Each one has a name that ``--assume NAME=VALUE`` changes; none is measured here.
-
-``benchmarks/nvidia_published_speeds.py`` sets each beside what ``recommend`` predicts for it.
+The speed is the speed of the planner's fastest layout that fits safely and that a search would run
+(``search_rules``). Each assumption has a name that ``--assume NAME=VALUE`` changes; none is
+measured here. ``benchmarks/nvidia_published_speeds.py`` compares published speeds.
 """
 
 from __future__ import annotations
@@ -40,13 +37,13 @@ _WORTH = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is trained on how many equal nodes.
+    """A training on a number of equal nodes.
 
     Attributes:
-        memory_bytes: what one GPU can hold.
-        global_batch: samples of a step; where it was not given by the user (``is_batch_given``),
-            one within a tenth of it may be taken.
-        active_parameters: for the formula's way to count operations.
+        memory_bytes: memory of one GPU.
+        global_batch: samples of a step; if it was not given by the user (``is_batch_given``), a
+            batch within a tenth of it may be taken.
+        active_parameters: parameters in the formula's count of operations.
         slowest: end of the answer's error band, below 1: a micro-batch other than a power of two
             must lead by more; None: it need not lead.
     """
@@ -69,12 +66,12 @@ class Achieved:
     """The fastest layout found.
 
     Attributes:
-        recompute_layers: of each stage, recomputed in full; -1 for all.
+        recompute_layers: layers of each stage that are recomputed in full; -1 for all.
         tflops_per_gpu: as NVIDIA's formula counts: 8 operations for each active parameter and
             token.
-        model_tflops_per_gpu: operations of the model alone, attention included.
-        is_batch_changed: the layout's global batch is not the one asked for.
-        is_batch_given: the user asked for one.
+        model_tflops_per_gpu: operations of the model only, attention included.
+        is_batch_changed: the layout's global batch differs from the task's.
+        is_batch_given: the user gave the batch.
         narrowing: spread of the step's error that measured runs leave, over the one before.
     """
 
@@ -91,7 +88,7 @@ class Achieved:
 
 
 def achieved_speed(task: Task) -> Achieved | None:
-    """The layout that reads most tokens in a second; None where none fits safely."""
+    """The layout that reads most tokens in a second; None if none fits safely."""
     exact = _plan(task, task.global_batch)
     if task.is_batch_given and exact:
         return _speed_of(task, exact)
@@ -142,7 +139,7 @@ def _plan(task: Task, batch: int) -> Planned | None:
 
 
 def _usual_micro_batches(task: Task) -> tuple[int, ...]:
-    """Powers of two that divide the global batch that was asked for."""
+    """Powers of two that divide the task's global batch."""
     return tuple(size for size in divisors(task.global_batch) if size & (size - 1) == 0)
 
 
@@ -195,12 +192,12 @@ class Goodput:
     """Assumptions; times in the units of their names.
 
     Attributes:
-        gpu_hours_between_failures: one interruption of the job each so many hours of one GPU.
-        restart_s: from a failure to the first step after it.
+        gpu_hours_between_failures: mean GPU hours between interruptions of the job.
+        restart_s: time from a failure to the first step after it.
         checkpoint_every_s: half of it is lost at each failure.
-        checkpoint_s: how long training stands while one is written.
-        evaluation_share: of all time.
-        other_share: stalls of data, slow nodes, planned stops.
+        checkpoint_s: pause of the training while it is written.
+        evaluation_share: share of all time.
+        other_share: share of data stalls, slow nodes, planned stops.
     """
 
     gpu_hours_between_failures: float = 50_000.0
@@ -250,11 +247,11 @@ def with_assumption(goodput: Goodput, name: str, value: float) -> Goodput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """Days where one assumption is half and twice as large, all others as they are.
+    """Days if one assumption is half and twice as large.
 
     Attributes:
-        why: where its value is from.
-        flag: gives another one.
+        why: source of its value.
+        flag: option that sets it.
     """
 
     name: str
@@ -266,7 +263,7 @@ class Sensitivity:
 
 
 def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity, ...]:
-    """One for each assumption, the one that moves most first.
+    """Sensitivity to each assumption, largest effect first.
 
     Args:
         goodput: as assumed.
@@ -293,7 +290,7 @@ def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity
 
 
 def by_effect(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
-    """The assumption that moves most first."""
+    """Sort by effect, largest first."""
     return tuple(sorted(found, key=lambda one: -abs(one.days_at_double - one.days_at_half)))
 
 
@@ -308,7 +305,7 @@ _NINE_OF_TEN = 0.9
 class PublishedSpeed:
     """One published training; ``ratio`` is its speed over what is predicted for the best layout.
 
-    ``training`` is equal for runs that differ in the number of GPUs alone.
+    ``training`` is equal for runs that differ only in the number of GPUs.
     """
 
     training: str
@@ -317,11 +314,11 @@ class PublishedSpeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedBand:
-    """Speeds over a predicted one that nine of ten trainings lie between.
+    """Ratios to the predicted speed between which nine of ten trainings are.
 
     Attributes:
         slowest, fastest: below and above 1.
-        source: what it comes from, as a sentence's part.
+        source: its origin, as part of a sentence.
     """
 
     slowest: float
@@ -330,10 +327,10 @@ class SpeedBand:
 
 
 def speed_band(published: Sequence[PublishedSpeed], *, has_experts: bool) -> SpeedBand:
-    """The band of published speeds, never narrower than that of a single predicted step.
+    """The band of published speeds, never narrower than the band of a predicted step.
 
-    Each training counts once, however many runs it has. Where no table has such a model (with
-    experts), the band of a step is that of their rows.
+    Each training counts once, however many runs it has. If no table has a model with experts,
+    their band of a step counts.
 
     Args:
         published: at least one.
@@ -369,7 +366,7 @@ def narrow_band(band: SpeedBand, share: float) -> SpeedBand:
 
 
 def _quantile(weighed: Sequence[tuple[float, float]], share: float) -> float:
-    """The first value at which so much of the weight lies below or at it."""
+    """The weighted quantile."""
     wanted = share * sum(weight for _, weight in weighed)
     seen = 0.0
     for value, weight in weighed:
@@ -381,14 +378,14 @@ def _quantile(weighed: Sequence[tuple[float, float]], share: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a training takes on a cluster.
+    """Days and money of a training on a cluster.
 
     Attributes:
-        step_days: of steps alone; ``days`` has all that is lost beside them.
-        days_low, days_high: with the band of published speeds.
-        usd: None where no price is known.
-        price: whose price it is.
-        sensitivities: of ``days`` to each assumption.
+        step_days: days of steps only; ``days`` includes all losses.
+        days_low, days_high: days at the ends of the band of published speeds.
+        usd: None if no price is known.
+        price: source of the price.
+        sensitivities: effect of each assumption on ``days``.
     """
 
     achieved: Achieved
@@ -405,7 +402,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPrice:
-    """What one GPU costs; None where no price is known."""
+    """Price of one GPU; None if unknown."""
 
     usd_per_gpu_hour: float | None
     source: str
@@ -413,7 +410,7 @@ class GpuPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumed:
-    """What an outlook assumes beside a speed."""
+    """Assumptions of an outlook besides a speed."""
 
     goodput: Goodput
     rate: GpuPrice

@@ -1,7 +1,7 @@
 """The size of model or the number of GPUs for some days, by NVIDIA's formula or any prediction.
 
-In the formula gates, experts and grouped queries are ignored, so that numbers compare with
-published ones of that tool. Not: exact counts (the cost model's).
+The formula ignores gates, experts and grouped queries, so that numbers compare with published
+numbers of that tool.
 Source: NeMo-Framework-Launcher, auto_configurator, ``compare_throughput.py`` (24.12).
 """
 
@@ -23,10 +23,10 @@ _PENALTIES = {"mt5": 0.87}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Machines and what they are to read.
+    """Machines and their number of tokens.
 
     Attributes:
-        tflops_per_gpu: what one GPU achieves, counted as the formula does (8 operations for each
+        tflops_per_gpu: speed of one GPU, counted as the formula does (8 operations for each
             parameter and token).
         tokens_b: in billions.
     """
@@ -37,9 +37,9 @@ class Budget:
 
 
 def model_size_b(family: str, budget: Budget, days: float) -> float:
-    """Billions of parameters, rounded to two digits; 0 where the budget is below 5 million.
+    """Billions of parameters, rounded to two digits; 0 if the budget is below 5 million.
 
-    Source: NeMo-Framework-Launcher, auto_configurator (24.12), and the same of NeMo 2.0.
+    Source: NeMo-Framework-Launcher, auto_configurator (24.12), and NeMo 2.0's.
     """
     done = days * SECONDS_PER_DAY * budget.gpus * budget.tflops_per_gpu * 1e12
     per_parameter = FLOPS_PER_PARAMETER_AND_TOKEN * budget.tokens_b * 1e9
@@ -47,7 +47,7 @@ def model_size_b(family: str, budget: Budget, days: float) -> float:
 
 
 def recommended_size_b(family: str, budget: Budget, days: float) -> float:
-    """The recommended size in billions of a model that is to be made.
+    """The recommended size of a new model, in billions.
 
     Raises:
         ConfigError: the size is 0.
@@ -72,7 +72,7 @@ def training_days(family: str, size_b: float, budget: Budget) -> float:
         size_b: billions of parameters.
         budget: machines and tokens.
 
-    Source: NeMo-Framework-Launcher, auto_configurator (24.12), and the same of NeMo 2.0.
+    Source: NeMo-Framework-Launcher, auto_configurator (24.12), and NeMo 2.0's.
     """
     return round(exact_training_days(family, size_b, budget), 2)
 
@@ -86,10 +86,10 @@ def exact_training_days(family: str, size_b: float, budget: Budget) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleShape:
-    """What is computed of one sample; of T5 ``layers`` are those of one stack.
+    """Computation of one sample; ``layers`` of T5 count one stack.
 
     Attributes:
-        sequence: tokens of a sample; of T5 those that the encoder reads.
+        sequence: tokens of a sample; for T5 of the encoder.
         decoder_sequence: tokens that T5's decoder writes; not read for others.
     """
 
@@ -149,12 +149,12 @@ def size_for_days(
     """The largest size, to two digits, whose training takes at most ``days``.
 
     Args:
-        size_b: where to begin.
+        size_b: first size to try.
         days: the limit.
-        days_of: days of a size; None where it does not fit or has no shape.
+        days_of: days of a size; None if it does not fit or has no shape.
 
     Returns:
-        None where even sizes far below the first do not.
+        None if even far smaller sizes do not.
     """
     least, most = 0.0, 0.0
     size = size_b
@@ -189,10 +189,10 @@ def gpus_for_days(each: int, days: float, days_of: Callable[[int], float | None]
     Args:
         each: GPUs of a node.
         days: the limit.
-        days_of: days on so many; None where nothing fits on them.
+        days_of: days on a number of GPUs; None if nothing fits on them.
 
     Returns:
-        None where more GPUs bring it no nearer.
+        None if more GPUs bring it no nearer.
     """
 
     def gpus_at(position: int) -> int:

@@ -1,8 +1,8 @@
 """The values that NVIDIA's tools put on each axis of their grids.
 
-NVIDIA's tools fall to the defaults of a class where no rule covers a model, and do not say so.
-Here such a model has no grid, but for two: one that NVIDIA ships a search of, which is made to
-run on those defaults, and one for which a user lists every axis. Both say that no rule covers it.
+If no rule covers a model, NVIDIA's tools silently use the defaults of a class. Here such a model
+has no grid, but for two: one that NVIDIA ships a search of, which is made to run on those
+defaults, and one for which a user lists every axis. Both say that no rule covers it.
 
 Source: NeMo-Framework-Launcher, auto_configurator, ``_set_activations_checkpoint_params`` (24.12);
 its lists hold some values twice, ours each once.
@@ -26,10 +26,10 @@ class GridRow:
 
     Attributes:
         rules: ``gpt_like``, ``t5`` (mT5 too) or ``bert``.
-        sequence: None for any, up to ``most_sequence`` where that is one.
-        degrees: of tensor and pipeline, micro-batches, and bounds of the product.
-        stages: the least and the most pipeline stages, where a model's layers say which.
-        global_batch: what NeMo 2.0 recommends beside it; 1.0 has none here.
+        sequence: None for any, up to ``most_sequence`` if it is set.
+        degrees: tensor and pipeline degrees, micro-batches, and bounds of the product.
+        stages: the least and the most pipeline stages, if they depend on a model's layers.
+        global_batch: NeMo 2.0's recommendation; 1.0 has none here.
     """
 
     rules: str
@@ -43,7 +43,7 @@ class GridRow:
 
 
 class SizedModel(Protocol):
-    """What a rule reads of a question."""
+    """Facts that a rule reads."""
 
     @property
     def family(self) -> Family:
@@ -64,9 +64,9 @@ class SizedModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridQuestion:
-    """What a grid is asked for; ``layers`` of T5 are those of one stack.
+    """A question for a grid; ``layers`` of T5 count one stack.
 
-    ``is_shipped`` where NVIDIA ships a search of this family, size and sequence.
+    ``is_shipped`` if NVIDIA ships a search of this family, size and sequence.
     """
 
     family: Family
@@ -81,7 +81,7 @@ class GridQuestion:
 class Grid:
     """Values of each axis, ascending as the tool has them.
 
-    ``note`` says so where no rule covers the question; "" where one does.
+    ``note`` says so if no rule covers the question; else "".
     """
 
     degrees: Degrees
@@ -214,9 +214,9 @@ def _grid(row: GridRow, asked: GridQuestion, given: Degrees) -> Grid:
 
 
 def _listed_grid(given: Degrees, why: str) -> Grid | None:
-    """The user's own lists; None where one is left to rules.
+    """The user's own lists; None if one is left to rules.
 
-    Products that nobody bounds follow from the lists, as NeMo 2.0 has it for fine-tuning.
+    Unbounded products follow from the lists, as in NeMo 2.0's fine-tuning.
     """
     if None in (given.tensor_parallel, given.pipeline_parallel, given.micro_batch):
         return None
@@ -235,12 +235,12 @@ _INTERVAL = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputeChoices:
-    """Values of each dimension; (None,) where it is none.
+    """Values of each dimension; (None,) if it is unused.
 
     Attributes:
         virtual: layers of a stage as virtual stages; None without interleaving.
         layers: checkpointed in each (virtual) stage.
-        micro_batches: that checkpoint, of those in flight.
+        micro_batches: number that checkpoint, of the ones in flight.
         layers_per_pipeline: checkpointed in each stage.
     """
 
@@ -253,12 +253,12 @@ class RecomputeChoices:
 def recompute_choices(
     family: Family, size_b: float, layers: int, *, pipeline: int, method: str | None
 ) -> RecomputeChoices:
-    """What the grid tries on a pipeline; nothing where the file names no method.
+    """Values that the grid tries on a pipeline; none if the file names no method.
 
     Args:
         family: of the model.
         size_b: billions of parameters.
-        layers: of T5 those of one stack.
+        layers: layers; for T5 of one stack.
         pipeline: stages.
         method: the file's ``activations_checkpoint_method``.
     """

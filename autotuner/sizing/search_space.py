@@ -1,10 +1,10 @@
-"""Which layouts a search runs, by named rules, and in which order.
+"""Layouts of a search, by named rules, and their order.
 
-Rules look at columns as those of ``cost/layout_rules`` do: what NeMo cannot run beside what no
-layout can be. As for the order, few runs must find the fastest although predictions are wrong, and
-those of like layouts are wrong together. So each point is set beside the one that speaks most
-against it: where its like is 5 % faster it is hardly the better one, where another kind of layout
-is it may well be.
+Rules look at columns as in ``cost/layout_rules``: layouts that NeMo cannot run, and layouts that
+cannot exist. As for the order, few runs must find the fastest layout although predictions are
+wrong, and wrong together for similar layouts. So each point is compared with its strongest rival:
+if a similar layout is 5 % faster, the point is hardly better; if a different kind of layout is, it
+may well be.
 Shapes: P = points.
 """
 
@@ -40,10 +40,9 @@ from ..space import Bools, Floats, Ints
 
 
 def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]:
-    """All rules of a search, in the order in which they are asked.
+    """All rules of a search, in the order of their checks.
 
-    Samples that ranks could have whole are cut only where context ranks or micro-batches are
-    listed.
+    Samples that ranks could have whole are cut only if context ranks or micro-batches are listed.
     """
     are_open = degrees.context_parallel is None and degrees.micro_batch is None
     return (
@@ -58,7 +57,7 @@ def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]
 
 
 def _stages(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    """Equal stages, where embedding and head may count as a layer each (``are_ends_counted``).
+    """Equal stages; embedding and head may count as a layer each (``are_ends_counted``).
 
     Of two stacks each has half of the stages, or one stage has both.
     """
@@ -70,7 +69,7 @@ def _stages(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
 
 
 def are_ends_counted(layout: Layout, a: Architecture) -> bool:
-    """Whether a pipeline is even only with embedding and head as a layer each.
+    """True if a pipeline is even only with embedding and head as a layer each.
 
     Megatron-LM calls it ``account_for_embedding_in_pipeline_split`` and
     ``account_for_loss_in_pipeline_split``.
@@ -79,7 +78,7 @@ def are_ends_counted(layout: Layout, a: Architecture) -> bool:
 
 
 def _virtual(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    """Megatron-LM interleaves the stages of one stack alone.
+    """Megatron-LM interleaves the stages of only one stack.
 
     Stages that are even without the ends are cut without them, too.
     """
@@ -141,10 +140,10 @@ _MESH = ("tp", "pp", "cp")
 
 
 def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str]:
-    """What rules out the last layout of a question that has none.
+    """Reason why a question has no layout.
 
     Args:
-        question: about these values alone.
+        question: restricted to these values.
         values: by their flags.
     """
     a = question.training.workload.architecture
@@ -163,7 +162,7 @@ def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str
 
 
 def _equation(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str]:
-    """Which equation of mesh and batch has no solution."""
+    """The equation of mesh and batch that has no solution."""
     degrees = {flag: values[flag] for flag in _MESH if flag in values}
     product = math.prod(degrees.values())
     if question.world % product:
@@ -212,19 +211,19 @@ def _spell(values: Mapping[str, int]) -> str:
 _MOST = 1000
 """Points that are set beside each other; the others follow as the planner has them."""
 _NINE_OF_TEN = 1.645
-"""Standard deviations within which nine of ten normal numbers lie."""
+"""Standard deviations within which nine of ten normal numbers are."""
 _ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN
 """Error of sending tokens to experts on other ranks."""
 
 
 def run_order(found: Points, training: Training) -> Ints:
-    """Numbers of the points in the order in which they are run.
+    """Numbers of the points in the order of their runs.
 
-    The planner's first is the first, then come those that are likeliest to be the fastest of all
-    (``plausible_order``). Layouts whose tensor-parallel ranks stand on several nodes come after
-    all others, unless the first is one: Narayanan et al. 2021 (section 3.2, takeaway 1) and
-    NVIDIA's grids keep them within a node, and the one that the published tables have is twice as
-    slow as eight ranks in a node (vTrain, 18.4B on 256 GPUs).
+    The planner's first point is first, then the points likeliest to be the fastest of all
+    (``plausible_order``). Layouts whose tensor-parallel ranks are on several nodes come after all
+    others, unless the first is such a layout: Narayanan et al. 2021 (section 3.2, takeaway 1) and
+    NVIDIA's grids keep them within a node, and the only such published row is twice as slow as
+    eight ranks in a node (vTrain, 18.4B on 256 GPUs).
     """
     if found.rows is None:
         return np.zeros(0, np.int64)
@@ -246,10 +245,10 @@ def _part(found: Points, numbers: Ints, architecture: Architecture) -> Ints:
 
 
 def plausible_order(log_s_P: Floats, chance_P: Floats, covariance_PP: Floats) -> Ints:
-    """Numbers of points that are given as the planner has them, its first one first.
+    """Numbers of points given in the planner's order, its first point first.
 
-    A point is worth a run by the chance that it fits and then is faster than that other one which
-    it is least likely to be faster than; one that may not fit speaks the less against it.
+    A point's worth is its chance to fit and to be faster than its strongest rival; a rival that
+    may not fit counts less.
 
     Args:
         log_s_P: logarithm of the predicted seconds.
@@ -270,7 +269,7 @@ def plausible_order(log_s_P: Floats, chance_P: Floats, covariance_PP: Floats) ->
 def error_covariance(rows: LayoutColumns, architecture: Architecture) -> Floats:
     """Covariance of the log errors of one model's predicted times on one number of machines.
 
-    The spreads are those of the published tables (``cost.model.calibration``).
+    The spreads come from the published tables (``cost.model.calibration``).
     """
     count = len(rows)
     same, shapes = np.zeros(count, np.int64), np.full((count, 2), float(architecture.hidden))

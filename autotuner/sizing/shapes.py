@@ -35,9 +35,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRow:
-    """Widths of all sizes below a bound, or up to it where ``inclusive``.
+    """Widths of all sizes below a bound, or up to it if ``inclusive``.
 
-    ``ffn`` and ``kv`` are None where they follow: four times hidden, and hidden by heads.
+    ``ffn`` and ``kv`` are None if they follow: four times hidden, and hidden by heads.
     """
 
     bound_b: float
@@ -49,7 +49,7 @@ class ShapeRow:
     learning_rate: float
 
     def covers(self, size_b: float) -> bool:
-        """Whether a size is on this side of the bound."""
+        """True if a size is on this side of the bound."""
         return size_b < self.bound_b or (self.inclusive and size_b == self.bound_b)
 
 
@@ -77,7 +77,7 @@ def row_near(rows: Sequence[ShapeRow], size_b: float) -> ShapeRow:
 
 
 def table_shape(row: ShapeRow, size_b: float, count_b: CountB) -> Shape | None:
-    """The row's widths with as many layers as give the size; None where no number does."""
+    """The row's widths with as many layers as give the size; None if no number does."""
     shape = Shape(
         layers=1,
         hidden=row.hidden,
@@ -127,7 +127,7 @@ _MOST_LAYERS = 256
 
 
 def own_shape(size_b: float, learning_rate: float, count_b: CountB) -> Shape | None:
-    """Our shape for a size that no table covers; None where none comes within a tenth.
+    """Our shape for a size that no table covers; None if none comes within a tenth.
 
     Args:
         size_b: billions of parameters.
@@ -177,14 +177,14 @@ EXPERTS_PER_TOKEN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a family's models have in common beside their widths, or one model of its own.
+    """Common traits of a family's models besides their widths, or traits of one model.
 
     Attributes:
-        groups: heads for keys and values where they divide the others; 0: as many as those.
+        groups: heads for keys and values if they divide the others; 0: as many as the others.
         experts: of which some see each token; 0: none.
-        expert_ffn: width of one; 0: that of the MLP.
-        shared_ffn: width of what every token sees beside experts; 0: nothing.
-        first_dense, every: leading layers without experts, and which of the others have some.
+        expert_ffn: width of an expert; 0: the MLP's width.
+        shared_ffn: width of the shared expert; 0: none.
+        first_dense, every: leading layers without experts, and the spacing of layers with experts.
     """
 
     gated: bool = True
@@ -221,7 +221,7 @@ FORMS = {
 
 
 def form_of(family: Family) -> Form:
-    """The family's form; Llama's for a family that nobody knows."""
+    """The family's form; Llama's for an unknown family."""
     return FORMS.get(family.name, _LLAMA)
 
 
@@ -261,7 +261,7 @@ def form_of_model(model: Architecture) -> Form:
 
 
 def key_value_heads(family: Family, heads: int) -> int:
-    """Groups of queries, where they divide the heads."""
+    """Groups of queries, if they divide the heads."""
     return _groups(form_of(family), heads)
 
 
@@ -319,7 +319,7 @@ def _experts(form: Form, ffn: int) -> Experts:
 
 
 def runs_flash(model: Architecture) -> bool:
-    """Whether NVIDIA's trainings of such a model attend by flash kernels.
+    """True if NVIDIA's trainings of such a model attend by flash kernels.
 
     NeMo 1.0 builds GPT and its like on Transformer Engine, which does; its T5 and BERT mask and
     bias the scores (``masked_softmax_fusion`` in its configurations), so that these are stored.

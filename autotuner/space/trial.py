@@ -149,10 +149,7 @@ class Trial:
     soak_steps: int = 0
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
-    """Above 0 if a final that takes no turns must have this number of steps that count."""
-    then: str | None = None
-    """Name of the final that its round has next, empty if there is none; None in journals of
-    before."""
+    """Above 0 where a final that takes no turns is to have so many that count."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 
@@ -374,8 +371,6 @@ def _require_size(name: str, size: int, least: int) -> None:
 def _of_a_final(trial: Trial) -> dict[str, Any]:
     """The fields that only launches of rounds have, if this trial has any."""
     line: dict[str, Any] = {"timed_steps": trial.timed_steps} if trial.timed_steps else {}
-    if trial.then is not None:
-        line["then"] = trial.then
     if trial.turn is not None:
         line["turn"] = encode(trial.turn)
     return line

@@ -13,7 +13,7 @@ from ..space import CandidateTable, Ints, Objective, PredictionTable, Record, Tr
 
 
 class Strategy(Protocol):
-    """Proposes rows. Pure: what it returns follows from the arguments alone."""
+    """Proposes rows. Pure: the result depends only on the arguments."""
 
     def propose(
         self,
@@ -35,7 +35,7 @@ class Strategy(Protocol):
             seed: of the study; see :func:`generator`.
 
         Returns:
-            At most ``count`` different rows; none means that nothing here is worth a trial.
+            At most ``count`` different rows; empty if nothing here is worth a trial.
         """
 
 

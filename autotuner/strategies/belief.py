@@ -127,7 +127,7 @@ def _best_first(belief: Belief, best: float, weight_C: Floats, rows: Ints) -> In
 
 
 def trial_weight(belief: Belief, samples_C: Ints | int, records: Sequence[Record]) -> Floats:
-    """One over the expected time of each row's trial, 1 on average; 1 where trials took none."""
+    """One over the expected time of each row's trial, 1 on average; 1 if trials took none."""
     plain = np.ones_like(belief.mean_C)
     timed = [record for record in records if record.measurement and record.wall_s > 0]
     if not timed:
@@ -139,7 +139,7 @@ def trial_weight(belief: Belief, samples_C: Ints | int, records: Sequence[Record
 
 
 def chance_to_fit(predictions: PredictionTable | None, history: Sequence[Record]) -> Floats | None:
-    """Each row's chance to fit, 0 to 1; None where no limit or no prediction is known."""
+    """Each row's chance to fit, 0 to 1; None if no limit or no prediction is known."""
     limit_bytes = memory_limit_bytes(predictions, history)
     if predictions is None or limit_bytes is None:
         return None
@@ -158,10 +158,10 @@ def _chance_of_each() -> Floats:
 def marginal_rows(
     table: CandidateTable, predictions: PredictionTable | None, history: Sequence[Record]
 ) -> Bools:
-    """Rows that may need too much by their prediction, and may as well fit within its band.
+    """Rows that are predicted to exceed the limit by no more than the band.
 
-    One trial of a structure that ran out of memory closes all that are left of it, and all that
-    need as much. Predictions count as larger where trials were seen to need more.
+    One trial of a structure that ran out of memory closes all rows of the structure, and all rows
+    that need as much. Predictions count as larger if trials needed more than predicted.
     """
     limit_bytes = memory_limit_bytes(predictions, history)
     if predictions is None or limit_bytes is None:
@@ -185,7 +185,7 @@ def _largest_error(history: Sequence[Record]) -> list[float]:
 def memory_limit_bytes(
     predictions: PredictionTable | None, history: Sequence[Record]
 ) -> float | None:
-    """What a rank has: as trials found it, or as the planner was told."""
+    """Memory of a rank, from trials or from the predictions."""
     for record in reversed(history):
         outcome = record.outcome
         if outcome.memory is not None and outcome.memory.limit_bytes:
@@ -219,7 +219,7 @@ class _Peaks:
 
 
 def _peaks(history: Sequence[Record]) -> _Peaks:
-    """What the latest trials say of memory; another failure says nothing."""
+    """Memory of the latest trials; other failures are skipped."""
     found = _Peaks()
     for record in history[-_LATEST:]:
         predicted = record.prediction.peak_bytes if record.prediction else None

@@ -1,11 +1,8 @@
-"""Throughput over the micro-batch, for rows that differ in the split of one batch alone.
+"""Throughput over the micro-batch, for rows that differ only in the split of one batch.
 
-Not: which curve is next (a strategy), nor other knobs. Shapes: C = candidates of a table.
-
-Throughput rises ever more slowly with the logarithm of the micro-batch, until it is flat or
-falls; so the line through two measured points bounds what lies beyond them. A gap between tried
-values is searched while its bound promises more than ``SATURATION_GAIN``: what memory would still
-allow is left alone where it gains nothing.
+Throughput rises ever more slowly with the logarithm of the micro-batch, until it is flat or falls;
+so the line through two measured points bounds the values beyond them. A gap between tried values
+is searched while its bound promises more than ``SATURATION_GAIN``. Shapes: C = candidates.
 """
 
 from __future__ import annotations
@@ -31,11 +28,11 @@ from ..space import (
 )
 
 SATURATION_GAIN = 0.02
-"""Gain, as a share, that is not worth a further trial."""
+"""Gain, as a share, that is not worth another trial."""
 CLIMB = 4.0
 """Farthest jump up, as a factor: what the next trial costs then follows from the last one."""
 _STEEP = 0.5
-"""Logarithm of throughput over that of the micro-batch. A curve that saturates is this steep
+"""Logarithm of throughput over logarithm of micro-batch. A curve that saturates is this steep
 below the half of its height, so that its saturation point is octaves away."""
 
 
@@ -49,11 +46,12 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What no value of a gap exceeds, and how much of that may be noise of what it follows from.
+    """Upper bound of a gap, and its noise.
 
     Attributes:
-        log_speed: natural logarithm of the speed; infinite where nothing is known.
-        doubt: standard deviation of ``log_speed``, in those of one measured logarithm.
+        log_speed: natural logarithm of the speed; infinite if nothing is known.
+        doubt: standard deviation of ``log_speed``, in standard deviations of one measured
+            logarithm.
     """
 
     log_speed: float
@@ -62,7 +60,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Remaining values side by side, and what none of them exceeds."""
+    """Adjacent remaining values, and their upper bound."""
 
     values: tuple[int, ...]
     bound: Bound
@@ -75,7 +73,7 @@ NO_BOUND = Bound(inf, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What came back. ``points`` are logarithms (base 2 and e) of what ran, in order."""
+    """Results so far; ``points`` are logarithms (base 2 and e) of values that ran, in order."""
 
     ran: tuple[int, ...]
     points: tuple[tuple[float, float], ...]
@@ -84,14 +82,14 @@ class _Known:
 
 
 def speed_bounds(values: Sequence[int], tried: Sequence[Tried]) -> dict[int, Bound]:
-    """What the speed of each remaining value cannot exceed.
+    """Upper bound of the speed of each remaining value.
 
-    A value far above all that ran counts as one twice as large as the last of them. Infinite
-    where two values have not run yet; nothing is said of values from one on that was full.
+    A value far above all that ran counts as twice as large as the last of them. Infinite until two
+    values have run; values from the first that was full on have no bound.
 
     Args:
-        values: that may be tried, whole numbers above 0.
-        tried: what came back, in any order.
+        values: candidates, whole numbers above 0.
+        tried: results, in any order.
     """
     known = _known_speeds(values, tried)
     if len(known.ran) < 2:
@@ -105,13 +103,13 @@ def next_micro_batch(
     *,
     start: int | None = None,
 ) -> int | None:
-    """The value to try next; None where no further one is worth it.
+    """The value to try next; None if no other is worth it.
 
     Args:
-        values: that may be tried, whole numbers above 0 and not powers of two alone.
-        tried: what came back, in any order.
-        start: that is thought to be best or to fit just so; the search begins there, or climbs
-            to it where a smaller one has run.
+        values: candidates, whole numbers above 0, not only powers of two.
+        tried: results, in any order.
+        start: likely best or largest value that fits; the search begins there, or climbs to it if
+            a smaller value has run.
     """
     known = _known_speeds(values, tried)
     if not known.open_values:
@@ -144,14 +142,14 @@ def _known_speeds(values: Sequence[int], tried: Sequence[Tried]) -> _Known:
 
 
 def _first(known: _Known, start: int | None) -> int:
-    """Where the search begins: at ``start``, or in the middle; below the half of what was full."""
+    """First value: ``start``, or the middle; below half of a value that was full."""
     if known.full < inf:
         return _at_most(known.open_values, known.full / 2)
     return _middle(known.open_values) if start is None else _at_most(known.open_values, start)
 
 
 def _second(known: _Known, start: int | None) -> int:
-    """Beside the only one that ran: towards ``start``, else up as nothing speaks against it."""
+    """Next to the only value that ran: towards ``start``, else up."""
     here = known.ran[0]
     above = tuple(value for value in known.open_values if value > here)
     below = tuple(value for value in known.open_values if value < here)
@@ -178,7 +176,7 @@ def _at_most(values: Sequence[int], limit: float) -> int:
 
 
 def _gaps(known: _Known) -> list[_Gap]:
-    """Gaps around and between the values that ran, with bounds by the lines beside them."""
+    """Gaps around and between the values that ran, with bounds by the lines next to them."""
     edges = [0.0, *(float(value) for value in known.ran), inf]
     found = []
     for i in range(len(edges) - 1):
@@ -192,10 +190,10 @@ def _gaps(known: _Known) -> list[_Gap]:
 
 
 def _bound(points: Sequence[tuple[float, float]], gap: int, near: float, far: float) -> Bound:
-    """What throughput no value between can exceed, in gap number ``gap``.
+    """Upper bound of throughput in gap number ``gap``.
 
-    Gap 0 is below the first point, the last one above the last point. Between two points that
-    have no neighbour nothing better than them is assumed within an octave, anything beyond.
+    Gap 0 is below the first point, the last one above the last point. Between two points without a
+    neighbour the better of them is the bound within an octave; a wider gap has none.
     """
     bounds = []
     if gap >= 2:
@@ -226,11 +224,11 @@ _SPLIT = ("micro_batch", "accumulation")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CurveGains:
-    """What rows could gain over the best trial by the curves of throughput.
+    """Possible gains over the best trial by the curves of throughput.
 
     Attributes:
-        log_C: natural logarithms; infinite where nothing is known.
-        doubt_C: their standard deviations, in those of the logarithm of one trial's time.
+        log_C: natural logarithms; infinite if nothing is known.
+        doubt_C: their standard deviations, in standard deviations of one trial's log time.
         noise: of the trials.
     """
 
@@ -244,18 +242,18 @@ class CurveGains:
         return replace(self, log_C=log_C, doubt_C=doubt_C)
 
     def at_most_C(self, chance: float) -> Floats:
-        """What each logarithm is below with a chance, as far as noise decides."""
+        """Upper bound of each logarithm that holds with a chance."""
         widths = t_quantile(chance, self.noise.between_freedom)
         return np.asarray(self.log_C + widths * self.noise.between * self.doubt_C)
 
 
 class MicroBatchCurves:
-    """All curves of a table, with what is told of them."""
+    """All curves of a table, with their results."""
 
     def __init__(
         self, table: CandidateTable, objective: Objective, others: Sequence[Candidate] = ()
     ) -> None:
-        """Start without an outcome; ``others``: candidates beside the table, as the user's."""
+        """Start without an outcome; ``others``: candidates besides the table, as the user's."""
         self._count = len(table)
         self._table = concat((table, CandidateTable.from_candidates(others))) if others else table
         self._curve_C = _curves(self._table)
@@ -265,7 +263,7 @@ class MicroBatchCurves:
         self.forget()
 
     def forget(self) -> None:
-        """What was told is to be told anew."""
+        """Discard all results."""
         self._tried: dict[int, dict[int, Tried]] = {}
         self._stale: set[int] = set()
         self._bound_C = np.full(len(self._table), np.inf)
@@ -276,7 +274,7 @@ class MicroBatchCurves:
 
     @property
     def gain_C(self) -> Floats:
-        """Logarithm of what each row could gain over the best one; infinite where unknown."""
+        """Logarithm of each row's possible gain over the best; infinite if unknown."""
         self._bring_up_to_date()
         return self._bound_C[: self._count] - self._best
 
@@ -292,7 +290,7 @@ class MicroBatchCurves:
         return CurveGains(log_C=log_C, doubt_C=doubt_C, noise=noise)
 
     def tell(self, record: Record) -> None:
-        """Take an outcome; one of a candidate that is not in the table says nothing."""
+        """Record an outcome; candidates outside the table are skipped."""
         cost_s = cost_of(record, self._objective)
         row = self._row(record.trial.candidate)
         if cost_s is not None and row is not None:
@@ -307,7 +305,7 @@ class MicroBatchCurves:
 
         Args:
             order: rows that may be tried; their order is kept.
-            likely_C: whether each row of the table rather fits; None where nothing is known.
+            likely_C: rows of the table that probably fit; None if nothing is known.
             busy: rows that run now; their curves wait for them.
         """
         waiting = set(self._curve_C[list(busy)].tolist())
@@ -327,7 +325,7 @@ class MicroBatchCurves:
         return found[np.argsort(self._curve_C[found] != self._best_curve, kind="stable")]
 
     def assume(self, row: int, cost_s: float) -> None:
-        """What a row costs, those of ``others`` after the table's; infinite: it was too large."""
+        """Record a row's cost, ``others`` after the table's rows; infinite: out of memory."""
         curve = int(self._curve_C[row])
         known = self._tried.setdefault(curve, {})
         micro = int(self._micro_C[row])
@@ -338,14 +336,14 @@ class MicroBatchCurves:
             self._best, self._best_micro, self._best_curve = np.log(speed), micro, curve
 
     def _row(self, candidate: Candidate) -> int | None:
-        """The first one of a candidate, which is looked for once."""
+        """First row of a candidate."""
         if candidate not in self._rows:
             found = self._table.find(candidate)
             self._rows[candidate] = int(found[0]) if len(found) else None
         return self._rows[candidate]
 
     def _bring_up_to_date(self) -> None:
-        """Bounds of the curves that were told of something since."""
+        """Update the bounds of curves with new results."""
         for curve in self._stale:
             here = np.flatnonzero(self._curve_C == curve)
             micros = self._micro_C[here].tolist()
@@ -368,7 +366,7 @@ class MicroBatchCurves:
 
 
 def _curves(table: CandidateTable) -> Ints:
-    """A number for each row, equal where rows differ in micro-batch and accumulation alone.
+    """A number for each row, equal if rows differ only in micro-batch and accumulation.
 
     A micro-batch with several accumulations is in several curves, the largest ones in the first.
     """
@@ -388,7 +386,7 @@ def _with(numbers: Ints, codes: Ints) -> Ints:
 
 
 def _rank(group_C: Ints, value_C: Ints) -> Ints:
-    """How many larger values there are in the group of each row."""
+    """Number of larger values in the group of each row."""
     order = np.lexsort((-value_C, group_C))
     starts = np.diff(group_C[order], prepend=-1) != 0
     place = np.cumsum(starts | (np.diff(value_C[order], prepend=-1) != 0))
@@ -398,7 +396,7 @@ def _rank(group_C: Ints, value_C: Ints) -> Ints:
 
 
 def cost_of(record: Record, objective: Objective) -> float | None:
-    """Seconds; infinite where it ran out of memory, None where it failed for another reason."""
+    """Seconds; infinite if it ran out of memory, None if it failed for another reason."""
     if record.measurement is None:
         return np.inf if is_out_of_memory(record) else None
     samples = record.trial.candidate.layout.global_batch

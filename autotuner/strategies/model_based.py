@@ -1,11 +1,10 @@
-"""Corrects the planner by what was measured, and tries what may gain most.
+"""The default strategy: predictions corrected by measurements, largest expected gain first.
 
-Without a measurement rows go by predicted cost and chance to fit. With one or more they go by the
-improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
-trial; trials that still run count as if they had ended as expected. A row that is over the limit
-by no more than the band of the prediction is not left for last: it has a fair chance until one of
-its structure ran out of memory. Where most rows are not predicted, each curve over the
-micro-batch offers the one that its line search takes next, the best curve first.
+Without a measurement rows are sorted by predicted cost and chance to fit, afterwards by expected
+improvement (Mockus 1978) times the chance to fit, over the time of the trial; running trials count
+as if they had ended as expected. A row over the memory limit by no more than the prediction's band
+keeps a fair chance until a row of its structure ran out of memory. If most rows are not predicted,
+each curve over the micro-batch offers the next value of its line search, the best curve first.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .past import PastTime, as_records
 from .surrogate import MOST_SEEN, Costs, costs, knob_features, learn_costs
 
 _MOST = 8192
-"""Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
+"""Rows that are looked at closely: the best predicted rows, or any without predictions."""
 _MOST_PAIRS = 10_000_000
 """Most pairs compared of a row with and a row without a prediction."""
 
@@ -126,7 +125,7 @@ class ModelBased:
 def _with_pending(
     pool: CandidateTable, predictions: PredictionTable | None, pending: tuple[Trial, ...]
 ) -> tuple[CandidateTable, PredictionTable | None]:
-    """Running trials as further rows, predicted as the rows that are most like them."""
+    """Running trials as additional rows, predicted as the most similar rows."""
     if not pending:
         return pool, predictions
     running = CandidateTable.from_candidates([trial.candidate for trial in pending])
@@ -139,7 +138,7 @@ def _with_pending(
 
 
 def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> PredictionTable | None:
-    """Few rows without a time as those that are most like them, so that the others count."""
+    """Fill in a few missing times from the most similar rows."""
     if predictions is None:
         return None
     lacks_C = np.isnan(predictions.step_s_C)
@@ -155,5 +154,5 @@ def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> Predi
 
 
 def _nearest(knobs_CF: Floats, others_RF: Floats) -> list[int]:
-    """The row for each of the others whose knobs are most like it."""
+    """The most similar row for each of the others."""
     return [int(np.argmin(np.square(knobs_CF - row).sum(axis=1))) for row in others_RF]

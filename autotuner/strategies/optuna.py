@@ -115,7 +115,7 @@ class OptunaSearch:
         known: int,
         draw: np.random.Generator,
     ) -> Any:
-        """What came back and what runs, as Optuna keeps it."""
+        """Optuna's study of results and running trials."""
         optuna = self._optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(sampler=self._make_sampler(int(draw.integers(2**31))))
@@ -135,7 +135,7 @@ class OptunaSearch:
         return study
 
     def _make_sampler(self, seed: int) -> Any:
-        """The sampler with a seed, told to keep away from running trials where it can."""
+        """The sampler with a seed, avoiding running trials if it can."""
         takes = inspect.signature(self._sampler).parameters
         given: dict[str, object] = {"seed": seed, "constant_liar": True}
         with warnings.catch_warnings():
@@ -147,7 +147,7 @@ class OptunaSearch:
         return {f"k{k}": whole(0, int(top)) for k, top in enumerate(ranks.max(axis=0))}
 
     def _cost(self, record: Record) -> float | None:
-        """Logarithm of the cost; None where the trial failed."""
+        """Logarithm of the cost; None if the trial failed."""
         if record.measurement is None:
             return None
         samples = record.trial.candidate.layout.global_batch
@@ -155,7 +155,7 @@ class OptunaSearch:
 
 
 def _missing_package(error: ImportError | TypeError) -> str | None:
-    """What to install for a sampler, if that is why it cannot be made."""
+    """Package to install for a sampler, if that is the reason for its failure."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     if name is None:
         return None
@@ -166,7 +166,7 @@ def _missing_package(error: ImportError | TypeError) -> str | None:
 
 
 def _excess(record: Record) -> float:
-    """Memory over the limit as a share of it; below 0 where it was enough."""
+    """Memory over the limit as a share of it; below 0 if it was enough."""
     memory = record.outcome.memory
     share = (
         -1.0

@@ -1,4 +1,4 @@
-"""What earlier studies measured of the same model on the same hardware."""
+"""Measurements of earlier studies of the same model on the same hardware."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PastTime:
 
 
 def times_of(records: Sequence[Record]) -> tuple[PastTime, ...]:
-    """What a later study may learn from."""
+    """Times for a later study."""
     return tuple(
         PastTime(candidate=record.trial.candidate, step_s=record.measurement.mean_step_s)
         for record in records
@@ -38,9 +38,8 @@ def as_records(
 ) -> tuple[Record, ...]:
     """Earlier times of candidates in the pool, as if measured now, with numbers below 0.
 
-    What a study measured that is measured now, too, tells by how much the machine was another
-    then; where there is nothing of the kind, its times are not used. Of several studies the
-    median counts.
+    Candidates that were measured then and now show how much the machine changed; a study without
+    any is not used. The median of several studies counts.
     """
     if not past:
         return ()

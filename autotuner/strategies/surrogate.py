@@ -88,7 +88,7 @@ class Costs:
 
     @property
     def predicted(self) -> bool:
-        """Whether every row of the pool has a prediction."""
+        """True if every row of the pool has a prediction."""
         return bool(np.isfinite(self.guess_C).all())
 
     @property

@@ -25,7 +25,6 @@ from .parameters import (
     asked_part,
     build_question,
     flag_words,
-    keyword_errors,
     parameter,
     question,
     read_flags,
@@ -33,7 +32,6 @@ from .parameters import (
 )
 from .recommending import RecommendCommand, RecommendQuestion
 from .results import (
-    LINE_FORMS,
     TABLE_FORMS,
     CompareCommand,
     ExportCommand,
@@ -52,7 +50,6 @@ from .serving import (
     ServingQuestion,
 )
 from .training import (
-    PRECISIONS,
     FitQuestion,
     Goal,
     PlanQuestion,

@@ -15,11 +15,7 @@ from ..engines import Backend, make_engine
 from ..events import Listener, Note
 from ..hosts import engine_for, find_cluster, require_one_start
 from ..interrupts import passing_signals_to
-from ..launch import (
-    plan_launch,
-    read_script,
-    with_declared_local_rank,
-)
+from ..launch import plan_launch, read_script
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..script import ScriptSource
@@ -41,7 +37,6 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     require_one_start(request.hosts)
     request, source = read_script(request)
     cluster = find_cluster(request, listener)
-    request = with_declared_local_rank(request, source)
     backend = engine_for(request, cluster, listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         rendered = _resolve(source, cluster, Path(folder), listener)

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import EFFORTS, estimate_noise
 from autoconf_launch.autotuner.playoff import (
-    Playoff,
+    Rounds,
     Summary,
     best_of,
     playoff_s,
-    replay_rounds,
     round_times_s,
+    rounds_of,
 )
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ConfigError
@@ -227,20 +227,19 @@ class _Followed:
     def _round(self, contents: JournalContents, elapsed_s: float) -> Iterator[RoundFinished]:
         """The last round that is over, if it is a new one."""
         noise = estimate_noise(contents.told)
-        rounds = replay_rounds(
-            contents.records, contents.finals, self._objective, noise, self._effort
-        )
-        if rounds.rounds > self._rounds:
-            self._rounds = rounds.rounds
+        rounds = rounds_of(contents.records, contents.finals, self._objective, noise)
+        if rounds.count > self._rounds:
+            self._rounds = rounds.count
             yield RoundFinished(
-                number=rounds.rounds,
-                rounds_in_time=self._in_time(rounds, contents.search.spent_s),
+                number=rounds.count,
+                rounds_in_time=self._in_time(rounds, contents),
                 elapsed_s=elapsed_s,
                 standings=standings_of(rounds),
             )
 
-    def _in_time(self, rounds: Playoff, search_s: float) -> int:
-        times_s = round_times_s(rounds.records)
+    def _in_time(self, rounds: Rounds, contents: JournalContents) -> int:
+        times_s = round_times_s(contents.finals)
         round_s = sum(times_s) / len(times_s)
+        search_s = contents.search.spent_s
         in_time = math.ceil(playoff_s(search_s, self._effort) / max(round_s, 1e-9) - 0.5)
-        return max(rounds.rounds, min(in_time, self._effort.most_rounds))
+        return max(rounds.count, min(in_time, self._effort.most_rounds))

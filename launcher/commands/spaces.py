@@ -30,7 +30,7 @@ from ..events import Event, Note
 from ..flags import parse_request
 from ..hosts import find_cluster
 from ..launch import find_source
-from ..report import SCHEMA_VERSION, table_of
+from ..report import SCHEMA_VERSION, each, rows_documents, rows_text
 from ..request import LaunchRequest
 from ..script import ScriptSource
 from ..spelling import UserSettings
@@ -179,10 +179,7 @@ def _text(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str])
     for view in stages:
         lines += [_stage_line(view, user.settings)]
         if view.knobs:
-            rows = [(row.name, _values(row), row.origin) for row in view.knobs]
-            left = ("left", "left", "left")
-            table = table_of(rows, ("knob", "values", "from"), left, markdown=False)
-            lines += [f"  {line}" for line in table.splitlines()]
+            lines += [f"  {line}" for line in rows_text(KNOB_COLUMNS, view.knobs).splitlines()]
         lines += [""]
     if user.settings.fast:
         lines += ['The shipped lists of further knobs are skipped by "fast": true; --fast=false']
@@ -220,12 +217,27 @@ def _stage_line(view: StageView, settings: AutotuningSettings) -> str:
     return f"stage {view.stage}: micro-batches {_comma_list(view.micro_batches)}{further}"
 
 
-def _values(row: KnobRow) -> str:
+def _comma_list(values: Sequence[Any]) -> str:
+    return ", ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+
+
+def _values_text(row: KnobRow) -> str:
     return f"{_comma_list(row.values)}{' and up' if row.how is ChoiceKind.MINIMUM else ''}"
 
 
-def _comma_list(values: Sequence[Any]) -> str:
-    return ", ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+KNOB_COLUMNS = (
+    each("name", "", "knob", is_left=True),
+    each(
+        "values",
+        lambda a, row: row,
+        "values",
+        _values_text,
+        is_left=True,
+        data=lambda row: [*row.values],
+    ),
+    each("how", "how.value"),
+    each("from", "origin", "from", is_left=True),
+)
 
 
 def _json(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str]) -> str:
@@ -240,15 +252,7 @@ def _json(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str])
                 "stage": view.stage,
                 "micro_batches": list(view.micro_batches),
                 "combinations": view.combinations,
-                "knobs": [
-                    {
-                        "name": row.name,
-                        "values": list(row.values),
-                        "how": row.how.value,
-                        "from": row.origin,
-                    }
-                    for row in view.knobs
-                ],
+                "knobs": rows_documents(KNOB_COLUMNS, view.knobs),
             }
             for view in stages
         ],

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
+from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.playoff import (
     Decider,
     TimeParts,
@@ -29,6 +29,7 @@ from autoconf_launch.autotuner.search import (
     StopKind,
     StopReason,
     Study,
+    at_last_level,
     baseline_trial,
 )
 from autoconf_launch.autotuner.space import Record
@@ -405,7 +406,7 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
     job, pool = ready.job, ready.pool
     why_not = why_not_in_turn(job.request, job.cluster, job.source, job.paths.results)
     return Search(
-        records=study.compared,
+        records=study.seen.compared,
         repeats=study.repeats,
         settings=study.settings,
         elapsed_s=elapsed_s,
@@ -413,7 +414,7 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
         apart="they run on other hosts" if pool.is_on_hosts else why_not,
         hosts=pool if pool.is_on_hosts else None,
         side_by_side=ready.at_once > 1,
-        noise=study.noise,
+        noise=study.seen.noise,
     )
 
 

@@ -202,7 +202,10 @@ class AccelerateDialect(TableDialect):
         version = installed_version(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
-        if accumulation and (_is_set(source, ACCUMULATION_VARIABLE) or not _has_own(rows)):
+        if accumulation and (
+            _is_set(source, ACCUMULATION_VARIABLE)
+            or not (find_row(rows, "accumulation") is not None)
+        ):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
         is_fixed = _is_set(source, DEEPSPEED_FILE) and _is_set(source, DEEPSPEED_STAGE)
@@ -231,10 +234,6 @@ def _is_on(inputs: LaunchInputs, name: str) -> bool:
 
 def _is_set(source: ScriptSource, name: str) -> bool:
     return name in dict(source.environment)
-
-
-def _has_own(rows: list[Spelled]) -> bool:
-    return find_row(rows, "accumulation") is not None
 
 
 def _accumulation(source: ScriptSource) -> Spelling | None:

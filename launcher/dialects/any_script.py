@@ -115,7 +115,9 @@ def recognition_notes(reading: Reading) -> tuple[str, ...]:
     return tuple(
         f"Using {_full_name(row, reading.source)} as {words} (change it with --arg)."
         for row, words in rows
-        if row is not None and row.names()[0] not in mapped and _is_told(row)
+        if row is not None
+        and row.names()[0] not in mapped
+        and isinstance(_first_place(row), (Argument, Variable, Key))
     )
 
 
@@ -125,10 +127,6 @@ def _first_place(row: Spelled) -> Place | None:
 
 def _is_key(row: Spelled) -> bool:
     return isinstance(_first_place(row), Key)
-
-
-def _is_told(row: Spelled) -> bool:
-    return isinstance(_first_place(row), (Argument, Variable, Key))
 
 
 def _full_name(row: Spelled, source: ScriptSource) -> str:

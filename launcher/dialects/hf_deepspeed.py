@@ -204,7 +204,11 @@ def with_document_lists(source: ScriptSource) -> ScriptSource:
     if not has_deepspeed_file(source):
         return source
     source = with_current_keys(source)
-    own = [knob for knob in source.words.knobs if _is_argument(knob.name)]
+    own = [
+        knob
+        for knob in source.words.knobs
+        if (knob.name.startswith("-") or CANONICAL.get(knob.name, knob.name) in _ROWS)
+    ]
     others = tuple(knob for knob in source.words.knobs if knob not in own)
     listed = with_listed(replace(source, words=UserWords(knobs=others)))
     return replace(listed, words=replace(source.words, knobs=tuple(own)))
@@ -321,10 +325,6 @@ def with_file_workload(workload: Workload, document: RawConfig) -> Workload:
     precision = workload.precision if own.precision is Precision.FP32 else own.precision
     optimizer = own.optimizer if own.optimizer.name else workload.optimizer
     return replace(workload, optimizer=optimizer, precision=precision)
-
-
-def _is_argument(name: str) -> bool:
-    return name.startswith("-") or CANONICAL.get(name, name) in _ROWS
 
 
 def _argument_conflicts(source: ScriptSource) -> tuple[str, ...]:

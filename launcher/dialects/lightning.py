@@ -101,7 +101,9 @@ class LightningDialect(TableDialect):
         if micro:
             rows.append(micro)
         accumulation = _setting(source, _ACCUMULATION)
-        if "accumulation" in own and (accumulation is None or _is_left_out(accumulation)):
+        if "accumulation" in own and (
+            accumulation is None or isinstance(accumulation.places[0], Variable)
+        ):
             rows.append(own["accumulation"])
         elif accumulation:
             rows.append(
@@ -134,7 +136,7 @@ class LightningDialect(TableDialect):
             settings["logger"] = "False"
         if not needs.saves and not called & set(CHECKPOINTERS):
             settings["enable_checkpointing"] = "False"
-        if needs.evaluates and _validates(source):
+        if needs.evaluates and any(VALIDATES in text for text in (source.text, *source.modules)):
             settings |= _where_free(source, _EVALUATION, needs.evaluate_after, needs)
         elif needs.saves:
             settings |= _where_free(source, EPOCH, needs.save_after, needs)
@@ -147,10 +149,6 @@ def is_cli(source: ScriptSource) -> bool:
     """True if a LightningCLI reads the arguments."""
     given = any(argument.startswith(CLI) for argument in source.script_args)
     return given or "LightningCLI" in source.facts.called
-
-
-def _validates(source: ScriptSource) -> bool:
-    return any(VALIDATES in text for text in (source.text, *source.modules))
 
 
 def _where_free(
@@ -183,10 +181,6 @@ def _setting(source: ScriptSource, name: str) -> Spelling | None:
         if paths:
             return Spelling(knob=name, places=(Key(paths[-1]),))
     return Spelling(knob=name, places=(Variable(_VARIABLE + name.upper()),))
-
-
-def _is_left_out(setting: Spelling) -> bool:
-    return isinstance(setting.places[0], Variable)
 
 
 def _is_set(source: ScriptSource, name: str) -> bool:

@@ -35,12 +35,12 @@ class Job(Protocol):
 
     @property
     def is_queued(self) -> bool:
-        """Whether it waits for hosts, which does not count as time of the trial."""
+        """True while it waits for hosts, which does not count as time of the trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended.
+    """End of a job.
 
     Attributes:
         exit_code: of the first rank that failed (128 + signal if a signal ended it), else 0.
@@ -116,7 +116,7 @@ class LaunchEngine(EngineFacts, Backend, Protocol):
     """Reaches hosts and runs plans on them.
 
     It is made as ``TheEngine(access, listener=..., deadline_s=...)``: how the user reaches hosts,
-    the receiver of notes on launches (None: nobody), and how long a queued trial may take.
+    the receiver of notes on launches (may be None), and how long a queued trial may take.
     Subclasses define what differs from the defaults here and in :class:`~..asked.EngineFacts`.
     """
 
@@ -140,7 +140,7 @@ class LaunchEngine(EngineFacts, Backend, Protocol):
         return None
 
     def launch_text(self, request: LaunchRequest) -> str:
-        """What it would be asked to make for a launch; see ``prints_launches``."""
+        """The objects that it would make for a launch; see ``prints_launches``."""
         return ""
 
     def close(self) -> None:

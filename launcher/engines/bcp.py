@@ -11,19 +11,17 @@ from .over_hosts import GroupEngine, in_shell, unnamed_hosts
 
 
 class BcprunEngine(GroupEngine):
-    """One command on each replica, whose shell reads it."""
+    """A command on each replica, whose shell reads it."""
 
     host_source = HostSource.LAUNCH
     program = "bcprun"
 
     def find_hosts(self, request: LaunchRequest) -> tuple[HostSlots, ...]:
-        """Replicas, whichever they are."""
         return self.slots_of(unnamed_hosts(request), request)
 
     def reach_all(
         self, hosts: tuple[str, ...], command: tuple[str, ...], exported: tuple[str, ...]
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Argv of bcprun."""
         there = f"{in_shell(self._access, str(Path.cwd()), command)} NGC_ARRAY_INDEX"
         size = ("--nnodes", str(len(hosts)), "--npernode", "1")
         return ("bcprun", *size, *self._access.arguments, "--cmd", there), {}

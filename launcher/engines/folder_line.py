@@ -1,7 +1,7 @@
 """The line to agents through files of a folder that all hosts see, for engines without a pipe.
 
-For each host ``K.down`` has what it is told and ``K.up`` what it says, JSON lines as through a
-pipe, ``K.out`` and ``K.err`` what its ranks print. Whoever started the agents is a ``Starter``.
+For each host ``K.down`` has JSON lines for the agent and ``K.up`` lines from it, as through a
+pipe; ``K.out`` and ``K.err`` have the output of its ranks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import subprocess
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from autoconf_launch.core import Failure, FailureKind, visible
 
@@ -26,31 +27,53 @@ from .line import BEAT_S, CONNECT_S, SILENCE_S, HostLine, split_lines
 
 _LOOK_EVERY_S = 0.25
 AGENT_COMPLAINT = "autoconf-launch: "
-"""Begins what an agent says where it cannot begin."""
+"""Start of the last words of an agent that cannot begin."""
 _MOST_READ_BYTES = 4 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
 
 
-class Starter(Protocol):
-    """What started the agents of all hosts."""
+class Starter(ABC):
+    """The process or job that starts the agents of all hosts of a launch."""
 
-    pid: int
+    pid = 0
+    """Number of the process here, or of the job."""
 
-    @property
-    def is_queued(self) -> bool:
-        """Whether it waits for hosts."""
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lines: tuple[FolderLine, ...] = ()
+        self._open_lines = 0
 
-    def why_queued(self) -> str:
-        """Why it waits for hosts, if it does."""
-
-    def why_over(self) -> Failure | None:
-        """Why no agent will answer any more; None while it lives, or waits for its hosts."""
-
-    def patience_s(self) -> float:
-        """How long a host may be silent that has not answered yet."""
+    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
+        """The lines to the agents; closing the last one ends the launch."""
+        self._lines = tuple(FolderLine(h, self._folder, k, self) for k, h in enumerate(hosts))
+        self._open_lines = len(hosts)
+        return self._lines
 
     def close(self) -> None:
-        """End what is left."""
+        """Close a line; after the last one, end what is left."""
+        self._open_lines -= 1
+        if self._open_lines <= 0:
+            self.end()
+
+    @abstractmethod
+    def is_queued(self, node: int) -> bool:
+        """Whether an agent waits for its host."""
+
+    @abstractmethod
+    def why_queued(self, node: int) -> str:
+        """Why an agent waits for its host, if it does."""
+
+    @abstractmethod
+    def why_over(self, node: int) -> Failure | None:
+        """Why an agent will not answer any more; None while it lives, or waits for its host."""
+
+    @abstractmethod
+    def patience_s(self, node: int) -> float:
+        """Longest silence of a host that has not answered yet, in seconds."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the agents that live, and remove the folder."""
 
 
 class FolderLine:
@@ -59,13 +82,13 @@ class FolderLine:
     look_every_s = _LOOK_EVERY_S
     is_unreachable = False
     is_shared = True
-    """Whether it is files, in a folder that its agent shares with us."""
+    """Its files are in a folder that its agent shares with us."""
     awaits_all = False
-    """Whether its agent gets its order only once all have answered, as they begin one by one."""
+    """Its agent gets its order only once all have answered, as they begin one by one."""
 
     def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
         self.host = host
-        self._starter = starter
+        self._node, self._starter = node, starter
         self._down = folder / f"{node}.down"
         self._up = _Tail(folder / f"{node}.up")
         self._printed = {
@@ -79,16 +102,9 @@ class FolderLine:
         self.is_closed = False
 
     def fileno(self) -> int:
-        """Nothing that could be polled."""
         return -1
 
-    @property
-    def pid(self) -> int:
-        """Number of the process here, or of the job."""
-        return self._starter.pid
-
     def send(self, line: dict[str, Any]) -> None:
-        """Hand a line to the agent; without effect where the folder is gone."""
         with contextlib.suppress(OSError):
             _append(self._down, json.dumps(line).encode() + b"\n")
 
@@ -111,7 +127,7 @@ class FolderLine:
         ]
 
     def _is_whole(self) -> bool:
-        """Whether all is here that was printed before the report, or is late."""
+        """Return whether all output from before the report has come, or is late."""
         sizes = self._last[0].get("printed_bytes") if self._last else ()
         if not isinstance(sizes, list):
             return True
@@ -122,16 +138,13 @@ class FolderLine:
 
     @property
     def is_queued(self) -> bool:
-        """Whether its agent waits for a host."""
-        return self._starter.is_queued
+        return self._starter.is_queued(self._node)
 
     def why_queued(self) -> str:
-        """Why its agent waits for a host."""
-        return self._starter.why_queued()
+        return self._starter.why_queued(self._node)
 
     @property
     def silent_s(self) -> float:
-        """How long ago it was last heard of."""
         return time.monotonic() - self._heard_s
 
     @property
@@ -139,15 +152,15 @@ class FolderLine:
         """When it counts as lost, unless something comes."""
         if self._has_answered:
             return self._heard_s + SILENCE_S
-        return self._heard_s + self._starter.patience_s()
+        return self._heard_s + self._starter.patience_s(self._node)
 
     @property
     def loss(self) -> Failure | None:
-        """What became of it, to follow the host's name; None while it lives.
+        """The reason of its loss, to follow the host's name; None while it lives.
 
-        Files of another host may come late, so that an end is believed after a while.
+        Files of another host may come late, so an end counts only after a while.
         """
-        over = self._starter.why_over()
+        over = self._starter.why_over(self._node)
         now = time.monotonic()
         if over is None:
             silent = f"has not answered for {now - self._heard_s:.0f} s"
@@ -156,12 +169,6 @@ class FolderLine:
         self._over_s = self._over_s or now
         patience_s = SILENCE_S if self._has_answered else BEAT_S
         return over if now > self._over_s + patience_s else None
-
-    @property
-    def why_lost(self) -> str | None:
-        """What became of it, in words."""
-        loss = self.loss
-        return loss.detail if loss else None
 
     def close(self) -> None:
         """Let go of the agent, which then ends all that it started."""
@@ -194,14 +201,12 @@ class Heartbeat:
                 return
 
 
-class StartingProcess:
+class StartingProcess(Starter):
     """A process here that starts an agent on every host, such as ``mpirun``."""
 
-    is_queued = False
-
     def __init__(self, words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
-        self._name, self._folder, self._log = Path(words[0]).name, folder, folder / "engine.log"
-        self._open_lines = 0
+        super().__init__(folder)
+        self._name, self._log = Path(words[0]).name, folder / "engine.log"
         with os.fdopen(os.open(self._log, _FLAGS, 0o600), "ab") as log:
             self._process = subprocess.Popen(
                 words,
@@ -214,17 +219,14 @@ class StartingProcess:
         self.pid = self._process.pid
         self._heart = Heartbeat(folder)
 
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, so is this."""
-        self._open_lines = len(hosts)
-        return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
+    def is_queued(self, node: int) -> bool:
+        return False
 
-    def why_queued(self) -> str:
-        """Nothing that it could know."""
+    def why_queued(self, node: int) -> str:
         return ""
 
-    def why_over(self) -> Failure | None:
-        """What the engine said last, or an agent that could not begin."""
+    def why_over(self, node: int) -> Failure | None:
+        """The last words of the engine, or of an agent that could not begin."""
         said = self._output().splitlines()
         marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
         if marked:
@@ -240,15 +242,11 @@ class StartingProcess:
             return self._log.read_text(errors="replace")
         return ""
 
-    def patience_s(self) -> float:
-        """As long as a connection may take."""
+    def patience_s(self, node: int) -> float:
         return CONNECT_S + SILENCE_S
 
-    def close(self) -> None:
-        """After the last host: let the engine end, else end it, and remove the folder."""
-        self._open_lines -= 1
-        if self._open_lines > 0:
-            return
+    def end(self) -> None:
+        """Let the engine end, else end it."""
         self._heart.stop()
         for end in (None, self._process.terminate, self._process.kill):
             if end is not None:
@@ -282,11 +280,11 @@ def last_line(text: str) -> str:
 
 def make_line_folder(parent: str) -> Path:
     """A folder for the files of one launch, which no other one has had."""
-    return Path(tempfile.mkdtemp(prefix=".agents-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix=".agents-", dir=Path(parent).absolute()))
 
 
 class _Tail:
-    """What comes at the end of a file that another host writes."""
+    """New text at the end of a file that another host writes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.position = path, 0

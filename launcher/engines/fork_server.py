@@ -33,14 +33,14 @@ MOST_FORK_SERVERS = 2
 """Each holds a few hundred megabytes; launches with yet other variables are spawned."""
 
 MOST_REPLACED = 5
-"""Fork servers that were killed; whatever kills more of them would have the next one, too."""
+"""Limit of killed fork servers; a cause that kills more of them would kill the next, too."""
 
 ANSWERS_WITHIN_S = 60.0
-"""From a request to the agent's first word, the fork server's own start included."""
+"""Seconds from a request to the agent's first word, with the fork server's own start."""
 
 _BOOT = (
     "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
-    # while torch is imported nobody hears the socket
+    # the socket is not read while torch is imported
     "import ctypes, os; p = sys.platform == 'linux' and ctypes.CDLL(None).prctl; "
     f"p and p({agent.PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0); "
     "os.getppid() == int(sys.argv[3]) or sys.exit(); "
@@ -54,7 +54,7 @@ _OF_A_RANK = frozenset(
         *(name for tracker in REPORTING_TOOLS for name, _ in tracker.folder_variables),
     }
 )
-"""What nothing reads at its import. All other variables must be equal for a fork server to serve:
+"""Variables that nothing reads at its import. All others must be equal for a fork server to serve:
 OMP_*, allocators, LD_* and PYTHON* act when a process starts."""
 
 _ROOM_FOR_NAME = "0" * 32
@@ -64,7 +64,7 @@ _ServerKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class ForkServer:
-    """One process to fork; it is usable at once, and starts meanwhile."""
+    """A process to fork; requests are accepted while it still starts."""
 
     def __init__(self, key: _ServerKey) -> None:
         folder, variables = key
@@ -88,11 +88,10 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The server's process number; it lives as long as the agents that it forked."""
         return self._process.pid
 
     def ask(self, name: str, control: socket.socket, logs: Logs) -> bool:
-        """Ask for an agent; False where nobody hears it."""
+        """Ask for an agent; False if the server has ended."""
         descriptors = [control.fileno(), *(log.fileno() for log in logs)]
         try:
             socket.send_fds(self._socket, [name.encode()], descriptors, socket.MSG_DONTWAIT)
@@ -102,19 +101,18 @@ class ForkServer:
 
     @property
     def death(self) -> str | None:
-        """How it was ended from outside; None: it lives, or has refused to fork and left."""
+        """The way it was ended from outside; None: it lives, or has refused to fork and left."""
         status = self._process.poll() or 0
         if status >= 0:
             return None
         return "did not answer and was ended" if self._was_silent else how_it_died(status)
 
     def kill(self) -> None:
-        """End one that says nothing; its agents live on."""
+        """End a silent server; its agents live on."""
         self._was_silent = True
         self._process.kill()
 
     def close(self) -> None:
-        """End it, and wait for that."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -157,7 +155,7 @@ class ForkServerEngine(LocalEngine):
         return super().poll(jobs)
 
     def cancel(self, job: Job, reason: Failure) -> None:
-        """See :meth:`LocalEngine.cancel`; nobody waits for a fork server that still starts."""
+        """See :meth:`LocalEngine.cancel`; a fork server that still starts is not awaited."""
         super().cancel(job, reason)
         own = own_job(job)
         fork_server, _ = self._waiting.get(own.token, (None, 0.0))
@@ -188,7 +186,7 @@ class ForkServerEngine(LocalEngine):
         return self._fork_servers.get(key)
 
     def _bury(self, key: _ServerKey) -> None:
-        """Make room for another server where a signal has killed the one for these variables."""
+        """Make room for another server if a signal has killed the server for these variables."""
         fork_server = self._fork_servers.get(key)
         if (
             fork_server is None
@@ -205,7 +203,7 @@ class ForkServerEngine(LocalEngine):
         self._notify(Note(text=text, warning=True))
 
     def _key(self, plan: LaunchPlan) -> _ServerKey | None:
-        """Folder and variables of a plan's fork server; None where the ranks differ in them."""
+        """Folder and variables of a plan's fork server; None if the ranks differ in them."""
         keys = {
             tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))
             for rank in plan.ranks
@@ -218,7 +216,7 @@ class ForkServerEngine(LocalEngine):
         return ("/" if anywhere else plan.working_directory, variables)
 
     def document(self, job: LocalJob) -> dict[str, Any]:
-        """State all variables of each rank: a fork has those of its fork server."""
+        """State all variables of each rank: a fork starts with its fork server's variables."""
         document = super().document(job)
         for rank, description in zip(job.plan.ranks, document["ranks"], strict=True):
             description["environment"] = tuple(
@@ -237,7 +235,6 @@ class ForkServerEngine(LocalEngine):
 
 
 def _can_be_forked(plan: LaunchPlan) -> bool:
-    """Whether all ranks are ``python -u script.py`` or ``python -u -m module``, with a task."""
     return (
         sys.platform == "linux"
         and plan.task is not None

@@ -57,7 +57,7 @@ _NAME = re.compile(rf"(?:{SIGNS_FOLDER}/)?[A-Za-z0-9_][A-Za-z0-9_.\-]{{0,200}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
-    """How each rank of a host ended, in the plan's order, by that host's clock."""
+    """End of each rank of a host, in the plan's order, by that host's clock."""
 
     codes: tuple[int, ...]
     exit_unix_s: tuple[float, ...]
@@ -65,7 +65,7 @@ class _Report:
 
 
 class JobAgent:
-    """One host of a job: its line, and what its agent said."""
+    """A host of a job: its line, and the messages of its agent."""
 
     def __init__(self, node: int, line: AgentLine, ranks: tuple[RankPlan, ...]) -> None:
         self.node, self.line, self.ranks = node, line, ranks
@@ -73,24 +73,24 @@ class JobAgent:
         self.report: _Report | None = None
         self.lost: str | None = None
         self.losses = 0
-        """How often it was lost, not told to end before it had any ranks."""
+        """Number of losses, except those of a host that was ended before it had ranks."""
         self.lost_unix_s = 0.0
         self.lost_code = -int(signal.SIGKILL)
         self.clock_s = 0.0
-        """What its clock shows more than ours."""
+        """Lead of its clock over ours, in seconds."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is expected of it."""
+        """True once its report has come or it is lost."""
         return self.report is not None or self.lost is not None
 
     @property
     def lost_hosts(self) -> tuple[str, ...]:
-        """Its host for each time that it was lost."""
+        """Its host, once for each loss."""
         return (self.line.host,) * self.losses
 
     def exits(self) -> Iterator[RankExit]:
-        """How each of its ranks ended, by our clock; those of a lost host were killed."""
+        """End of each of its ranks, by our clock; ranks of a lost host were killed."""
         if self.report is None:
             yield from (RankExit(code=self.lost_code, unix_s=self.lost_unix_s) for _ in self.ranks)
             return
@@ -98,10 +98,10 @@ class JobAgent:
             yield RankExit(code=code, unix_s=unix_s - self.clock_s)
 
     def take_report(self, said: object) -> None:
-        """How its ranks ended.
+        """Take the ends of its ranks.
 
         Raises:
-            DecodeError: that is said of other ranks, or not as an agent says it.
+            DecodeError: they are of other ranks, or malformed.
         """
         report = decode(_Report, said)
         if {len(report.codes), len(report.exit_unix_s)} != {len(self.ranks)}:
@@ -110,7 +110,7 @@ class JobAgent:
 
 
 class HostLogs:
-    """What ranks of all hosts print, in the trial's folder or, without one, on our own streams.
+    """Output of the ranks of all hosts, in the trial's folder or, without one, on our own streams.
 
     A launch keeps as much of each log as one on this machine does.
     """
@@ -127,7 +127,7 @@ class HostLogs:
         """Where this launch's part of the logs begins."""
 
     def write(self, number: int, data: bytes) -> None:
-        """Add what came from standard output (1) or error (2)."""
+        """Add output of stream 1 (standard output) or 2 (error)."""
         index = 1 if number == 2 else 0
         if self._files:
             self._files[index].write(data)
@@ -139,7 +139,7 @@ class HostLogs:
         stream.buffer.flush()
 
     def close(self) -> None:
-        """Say what is omitted, where the logs are longer than that."""
+        """Note the omitted part of logs that exceed the limit."""
         for log, file in zip(self._limited, self._files, strict=True):
             log.cut_middle()
             with contextlib.suppress(OSError):
@@ -160,18 +160,18 @@ class HostsJob:
         self.plan, self.agents = plan, agents
         self.token = uuid.uuid4().hex
         self.queued_as = ""
-        """Number of the batch job that it is, if it is one."""
+        """Its name in a queue, if it has one."""
         self.cancelled: Cancelled | None = None
         self.was_told_to_end = False
-        """Whether somebody here ended it, not what became of a host."""
+        """It was ended from here, not by the loss of a host."""
         self.end: JobEnd | None = None
         self.due_s = float("inf")
-        """When agents that were told to end count as lost."""
+        """Time at which agents that were ordered to end count as lost."""
         self.deadline_s = float("inf")
-        """What agents let their ranks take, whoever lives."""
+        """Longest run of the ranks, which the agents enforce even without a controller."""
         self._passed_variables = {n: v for n, v in variables.items() if n not in secrets}
         self._secrets = secrets
-        """Names of variables that no order says, as it is a file."""
+        """Names of variables that orders omit, as these are files."""
         self.orphans: tuple[str, ...] = ()
         """Handles of launches whose controller has died."""
         self._started_s = time.monotonic()
@@ -184,35 +184,34 @@ class HostsJob:
 
     @property
     def handle(self) -> str:
-        """What its ranks are marked with, or the batch job that it is."""
+        """The mark of its ranks, or its job in a queue."""
         return self.queued_as or self.token
 
     @property
     def is_queued(self) -> bool:
-        """Whether it waits for hosts, which does not count as time of the trial."""
+        """True while it waits for hosts, which does not count as time of the trial."""
         lines = [agent.line for agent in self.agents if not agent.has_ended]
         gathers = not self._was_sent and any(line.awaits_all for line in lines)
         return gathers or any(line.is_queued for line in lines)
 
     @property
     def waited_s(self) -> float:
-        """How long it has waited for hosts, if it does so now."""
+        """Seconds that it has waited for hosts; 0 if it does not wait now."""
         return time.monotonic() - self._started_s if self.is_queued else 0.0
 
     def send(self, line: dict[str, Any]) -> None:
-        """Give every agent the same command."""
         for agent in self.agents:
             if not agent.has_ended:
                 agent.line.send(line)
 
     @property
     def wake_s(self) -> float:
-        """When something is due though no line says anything."""
+        """Time at which to look again even if no line has news."""
         lines = (agent.line.due_s for agent in self.agents if not agent.has_ended)
         return min((*lines, self._end_s, self.due_s))
 
     def look(self, linger_s: float, grace_s: float) -> JobEnd | None:
-        """Take in what has come, do what is due; the end once every host has ended."""
+        """Read what has come and act on it; the end once every host has ended."""
         if self.end is not None:
             return self.end
         for agent in self.agents:
@@ -303,9 +302,9 @@ class HostsJob:
             )
 
     def _meeting_place(self) -> tuple[str, str]:
-        """Where the ranks meet: what the user said, else an address and a port of the first host.
+        """Address and port at which the ranks meet, on the first host.
 
-        Our own address is the one that another host sees; empty where agents agree on it.
+        Our own address is as another host sees it; empty if the agents agree on the place.
         """
         if not (first := self.agents[0].here):
             return "", ""
@@ -330,7 +329,7 @@ class HostsJob:
         }
 
     def _keep(self, sender: JobAgent, name: str, data: str) -> None:
-        """Write a rank's file where a rank of this machine would; signs reach the other hosts."""
+        """Write a rank's file into the trial's folder; signs also go to the other hosts."""
         if self.plan.folder is None or not _NAME.fullmatch(name):
             return
         path = Path(self.plan.folder, name)
@@ -344,7 +343,7 @@ class HostsJob:
                     agent.line.send({"file": name, "data": data})
 
     def _pass_end_on(self) -> None:
-        """Pass on where running ranks are to end, which stands in a file of the trial's folder."""
+        """Send the step at which running ranks end, from its file in the trial's folder."""
         if self.plan.task is None or self.plan.task.most_steps is None or not self._was_sent:
             return
         with contextlib.suppress(OSError):
@@ -373,7 +372,7 @@ class HostsJob:
         )
 
     def _terminated_at_s(self) -> float | None:
-        """When the first rank was told to end, by us or by an agent, on our clock."""
+        """Time of the first request to end ranks, by us or by an agent, on our clock."""
         if any(agent.lost for agent in self.agents):
             return 0.0  # how the ranks of a lost host died is not known
         told = [self._terminated_unix_s] if self._terminated_unix_s else []
@@ -384,12 +383,10 @@ class HostsJob:
 
 
 def _can_be_told(agent: JobAgent) -> bool:
-    """Whether it has said what it is, or reads its order from a file whenever it begins."""
     return agent.here is not None or (agent.line.is_shared and not agent.line.awaits_all)
 
 
 def _make_marker(folder: str | None, token: str) -> Path | None:
-    """A file by which an agent sees that it shares the folder with us."""
     if folder is None:
         return None
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -399,7 +396,7 @@ def _make_marker(folder: str | None, token: str) -> Path | None:
 
 
 def _files_to_send(folder: str | None) -> dict[str, str]:
-    """What the launcher has written for the ranks, where their host does not see our folder."""
+    """Files of the launcher for ranks whose host does not see our folder."""
     skipped = {STDOUT_LOG, STDERR_LOG}
     return {
         path.name: _text(path.read_bytes())

@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,15 +20,21 @@ import yaml
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareError, visible
 
-from ..events import Listener
-from ..plan import LaunchPlan, RankPlan, StepSize
+from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
 from .base import MOST_HOST_LOSSES, JobEnd
-from .folder_line import AGENT_COMPLAINT, FolderLine, Heartbeat, last_line, make_line_folder
+from .folder_line import (
+    AGENT_COMPLAINT,
+    FolderLine,
+    Heartbeat,
+    Starter,
+    last_line,
+    make_line_folder,
+)
 from .hosts_job import HostsJob
 from .line import agent_command
-from .over_hosts import QueuedEngine, passed_variables, without_shell
+from .over_hosts import PLAIN, LinesOrder, QueuedEngine, passed_variables, without_shell
 from .pods import (
     Answer,
     KubernetesApi,
@@ -72,13 +78,12 @@ def pod_command(access: RemoteAccess, folder: Path) -> tuple[str, ...]:
     return without_shell(access, (*agent_command(), str(folder), _INDEX_VARIABLE))
 
 
-class PodsStarter:
+class PodsStarter(Starter):
     """The Job that starts the agents of all hosts of a launch."""
 
-    def __init__(self, api: KubernetesApi, folder: Path, pods: int) -> None:
-        self._api, self._folder = api, folder
-        self._open_lines = pods
-        self._lines: tuple[FolderLine, ...] = ()
+    def __init__(self, api: KubernetesApi, folder: Path) -> None:
+        super().__init__(folder)
+        self._api = api
         self._pods: dict[int, Answer] = {}
         self._namespace = self._name = ""
         self._job: Answer = {}
@@ -95,11 +100,8 @@ class PodsStarter:
         return f"{self._namespace}/{self._name}"
 
     def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, the Job is deleted."""
-        self._lines = tuple(
-            FolderLine(host, self._folder, k, _PodHost(self, k)) for k, host in enumerate(hosts)
-        )
-        for line in self._lines:
+        """The lines to the agents, whose orders name the first pod; see ``FolderLine``."""
+        for line in super().lines(hosts):
             line.awaits_all = True
         return self._lines
 
@@ -107,7 +109,7 @@ class PodsStarter:
         """Make the Job, then what it owns.
 
         Raises:
-            ConfigError: the cluster refuses one of them; nothing is left.
+            ConfigError: the cluster refuses an object; nothing is left.
             HardwareError: the cluster does not answer.
         """
         named = [
@@ -121,50 +123,39 @@ class PodsStarter:
             for manifest in named[1:]:
                 self._api.create(owned_by(manifest, self._job))
         except (ConfigError, HardwareError):
-            self._end()
+            self.end()
             raise
 
-    def why_over(self, number: int) -> Failure | None:
-        """Why no agent of this host will answer any more; None while it lives, or waits."""
+    def why_over(self, node: int) -> Failure | None:
         self._look()
-        return self._over.get(number)
+        return self._over.get(node)
 
-    def is_queued(self, number: int) -> bool:
-        """Whether the host's pod has not begun, as of the last look."""
-        return bool(self._name) and number not in self._begun_s and number not in self._over
+    def is_queued(self, node: int) -> bool:
+        return bool(self._name) and node not in self._begun_s and node not in self._over
 
-    def why_queued(self, number: int) -> str:
-        """The host's pod, and what the scheduler says of it, as of the last look."""
-        if (pod := self._pods.get(number)) is None:
+    def why_queued(self, node: int) -> str:
+        if (pod := self._pods.get(node)) is None:
             return f"Job {self._name} has no pods yet"
         why = why_unscheduled(pod)
         return f"pod {pod['metadata']['name']} is pending{f' ({why})' if why else ''}"
 
-    def patience_s(self, number: int) -> float:
-        """As long as the pod waits, and a while after it has begun."""
-        begun_s = self._begun_s.get(number)
+    def patience_s(self, node: int) -> float:
+        begun_s = self._begun_s.get(node)
         return math.inf if begun_s is None else begun_s - self._created_s + _START_S
 
     def cancel(self) -> None:
-        """Delete a Job whose agents were never heard."""
         ended = Failure(kind=FailureKind.PREEMPTED, detail="was ended before its pods had begun")
         self._over = dict.fromkeys(range(len(self._lines)), ended) | self._over
         self._api.delete_job(self._namespace, self._name)
 
-    def close(self) -> None:
-        """After the last host: delete the Job with all that it owns, and remove its files."""
-        self._open_lines -= 1
-        if self._open_lines == 0:
-            self._end()
-
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Delete the Job with all that it owns, and remove its files."""
         self._heart.stop()
         if self._job:
             self._api.delete_job(self._namespace, self._name)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _look(self) -> None:
-        """Ask what became of the pods, less and less often while nothing changes."""
         if not self._job or time.monotonic() < self._look_s:
             return
         pods = self._api.pods(self._namespace, self._name)
@@ -177,7 +168,7 @@ class PodsStarter:
         self._look_s = time.monotonic() + self._pause_s
 
     def _note_pods(self) -> None:
-        """Why hosts are lost; the cluster deletes the other pods of a Job once one fails."""
+        """Note lost hosts; the cluster deletes the other pods of a Job once a pod fails."""
         has_failed = any(map(has_pod_failed, self._pods.values()))
         for number, line in enumerate(self._lines):
             pod = self._pods.get(number)
@@ -200,7 +191,6 @@ class PodsStarter:
         return stuck
 
     def _after_a_while(self, number: int, why: str | None) -> Failure | None:
-        """Why a pod does not begin, once that has lasted."""
         if why is None:
             self._stuck_s.pop(number, None)
             return None
@@ -222,7 +212,7 @@ class PodsStarter:
         return self._after_a_while(number, why_without_pods(events))
 
     def _with_log(self, ended: Failure, pod: Answer) -> Failure:
-        """What an agent that could not begin said in its pod's log."""
+        """Add the complaint of an agent that could not begin, from its pod's log."""
         if ended.kind is not FailureKind.CRASHED:
             return ended
         said = self._api.log(self._namespace, pod["metadata"]["name"])
@@ -237,36 +227,11 @@ class PodsStarter:
         return Failure(kind=ended.kind, detail=f"{ended.detail} ({words})")
 
 
-class _PodHost:
-    """The starter of one host."""
-
-    pid = 0
-
-    def __init__(self, starter: PodsStarter, number: int) -> None:
-        self._starter, self._number = starter, number
-
-    @property
-    def is_queued(self) -> bool:
-        return self._starter.is_queued(self._number)
-
-    def why_queued(self) -> str:
-        return self._starter.why_queued(self._number)
-
-    def why_over(self) -> Failure | None:
-        return self._starter.why_over(self._number)
-
-    def patience_s(self) -> float:
-        return self._starter.patience_s(self._number)
-
-    def close(self) -> None:
-        self._starter.close()
-
-
 class KubernetesEngine(QueuedEngine):
     """Each plan is a Job with one pod for each host; ``access.arguments`` name the Pod's manifest.
 
     The agents' files in the trial's folder, a volume that all pods mount, decide how it went; the
-    cluster is asked about pods that say nothing.
+    cluster is only asked about silent pods.
     """
 
     queue = "Kubernetes"
@@ -274,16 +239,13 @@ class KubernetesEngine(QueuedEngine):
     handles = JOB_HANDLE
     ends_within_s = 60.0
 
-    def __init__(
-        self,
-        access: RemoteAccess | None = None,
-        *,
-        listener: Listener | None = None,
-        deadline_s: float = math.inf,
-    ) -> None:
-        super().__init__(access, listener=listener, deadline_s=deadline_s)
-        self._starters: dict[str, PodsStarter] = {}
-        self._losses: Counter[str] = Counter()
+    @cached_property
+    def _starters(self) -> dict[str, PodsStarter]:
+        return {}
+
+    @cached_property
+    def _losses(self) -> Counter[str]:
+        return Counter()
 
     @cached_property
     def _template(self) -> PodTemplate:
@@ -294,12 +256,7 @@ class KubernetesEngine(QueuedEngine):
         return KubernetesApi()
 
     def open_lines(
-        self,
-        hosts: Sequence[str],
-        *,
-        folder: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        step: StepSize | None = None,
+        self, hosts: Sequence[str], order: LinesOrder = PLAIN
     ) -> tuple[FolderLine, ...]:
         """Start an agent in as many pods as there are hosts, each as the user's manifest has it.
 
@@ -308,12 +265,12 @@ class KubernetesEngine(QueuedEngine):
             HardwareError: the cluster does not answer.
         """
         template, api = self._template, self._api
-        own = make_line_folder(folder or str(Path.cwd()))
+        own = make_line_folder(order.folder)
         command = pod_command(self._access, own)
-        order = PodsOrder(title="hosts", command=command, secrets=secrets or {})
-        starter = PodsStarter(api, own, len(hosts))
+        pods = PodsOrder(title="hosts", command=command, secrets=order.secrets)
+        starter = PodsStarter(api, own)
         lines = starter.lines(hosts)
-        starter.submit(make_manifests(template, PodsSize(pods=len(hosts)), order))
+        starter.submit(make_manifests(template, PodsSize(pods=len(hosts)), pods))
         return lines
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
@@ -325,7 +282,7 @@ class KubernetesEngine(QueuedEngine):
             OSError: the plan's folder cannot be written.
         """
         job, starter, folder, secrets = self.make_queued_job(
-            plan, lambda folder, pods: PodsStarter(self._api, folder, pods)
+            plan, lambda folder, pods: PodsStarter(self._api, folder)
         )
         pods = len(job.agents)
         order = PodsOrder(
@@ -357,17 +314,14 @@ class KubernetesEngine(QueuedEngine):
         return end
 
     def cancel_waiting(self, handle: str) -> None:
-        """Delete a Job whose agents were never heard."""
         if handle in self._starters:
             self._starters[handle].cancel()
 
     def delete(self, handle: str) -> None:
-        """Delete the Job."""
         namespace, _, name = handle.partition("/")
         self._api.delete_job(namespace, name)
 
     def is_alive(self, handle: str) -> bool:
-        """Whether it still has pods."""
         namespace, _, name = handle.partition("/")
         return bool(self._api.pods(namespace, name))
 
@@ -399,13 +353,13 @@ class KubernetesEngine(QueuedEngine):
 
 
 def _size(plan: LaunchPlan, pods: int) -> PodsSize:
-    """A GPU for each rank; all of the Pod's where the script starts ranks itself."""
+    """A GPU for each rank; all GPUs of the Pod if the script starts its ranks itself."""
     ranks = sum(rank.node == 0 for rank in plan.ranks)
     return PodsSize(pods=pods, gpus=None if plan.alone else ranks)
 
 
 def _meeting_at(first: str, rank: RankPlan) -> RankPlan:
-    """Ranks meet at the first pod by its name, unless the user has said where."""
+    """The rank, meeting the others at the first pod by its name unless the user chose a place."""
     variables = dict(rank.environment)
     if variables.get(_ADDRESS) == "":
         variables[_ADDRESS] = first

@@ -48,7 +48,7 @@ SAME_ON_ALL = ("autoconf-launch", "torch")
 _MOST_ERRORS = 4096
 _MOST_READ_BYTES = 4 << 20
 MOST_LINE_BYTES = 16 << 20
-"""What a host says in one line; a file of a rank takes 6 MiB at most."""
+"""Limit of a line from a host; a file of a rank takes 6 MiB at most."""
 _CLOSED = "closed the connection"
 
 
@@ -67,7 +67,7 @@ class HostLine:
     """As a folder's lines have them."""
 
     def __init__(self, host: str, argv: Sequence[str], probe_argv: Sequence[str] = ()) -> None:
-        """Start the process; ``probe_argv`` succeeds where the host can be reached anew."""
+        """Start the process; ``probe_argv`` succeeds if the host can be reached again."""
         self.host = host
         self._probe_argv = probe_argv
         self._probe: subprocess.Popen[bytes] | None = None
@@ -92,20 +92,13 @@ class HostLine:
         threading.Thread(target=self._write, daemon=True).start()
 
     def fileno(self) -> int:
-        """What to poll for lines."""
         return self._out
 
-    @property
-    def pid(self) -> int:
-        """Number of the process here."""
-        return self._process.pid
-
     def why_queued(self) -> str:
-        """Nothing: no queue is between us."""
         return ""
 
     def send(self, line: dict[str, Any]) -> None:
-        """Hand a line to the agent; without effect where the line is closed."""
+        """Queue a line for the agent; no effect if the line is closed."""
         self._to_send.put(json.dumps(line).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
@@ -124,12 +117,11 @@ class HostLine:
 
     @property
     def silent_s(self) -> float:
-        """How long ago it was last heard of."""
+        """Seconds since the last line."""
         return time.monotonic() - self._heard_s
 
     @property
     def _lost_s(self) -> float:
-        """When it counts as lost, unless something comes."""
         return self._heard_s + self._patience_s
 
     @property
@@ -140,18 +132,17 @@ class HostLine:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether a second connection, tried since it is silent, has not come about either."""
+        """True if a second connection, tried during the silence, failed as well."""
         return self._probe is not None and self._probe.poll() != 0
 
     @property
     def loss(self) -> Failure | None:
-        """What became of it, to follow the host's name; None while it lives."""
         why = self.why_lost
         return Failure(kind=FailureKind.NODE_LOST, detail=why) if why else None
 
     @property
     def why_lost(self) -> str | None:
-        """What became of it, to follow the host's name; None while it lives."""
+        """The reason of its loss, to follow the host's name; None while it lives."""
         if time.monotonic() > self._lost_s:
             anew = " and cannot be reached anew" if self.is_unreachable else ""
             return f"has not answered for {self._patience_s:.0f} s{anew}"
@@ -211,7 +202,7 @@ class HostLine:
 
 
 def _read_now(descriptor: int) -> tuple[bytes, bool]:
-    """What has come, a part of it where that is much, and whether the other end is closed."""
+    """New data, at most a few MiB of it, and whether the other end is closed."""
     found = b""
     try:
         while len(found) < _MOST_READ_BYTES:
@@ -226,7 +217,7 @@ def _read_now(descriptor: int) -> tuple[bytes, bool]:
 
 
 def split_lines(received: bytes) -> tuple[list[dict[str, Any]], bytes]:
-    """The JSON objects of whole lines, and the begun line; what is longer or no object is lost."""
+    """The JSON objects of whole lines, and the begun line; longer or other lines are dropped."""
     *whole, begun = received.split(b"\n")
     lines = [line for text in whole if (line := _json_line(text)) is not None]
     return lines, begun if len(begun) <= MOST_LINE_BYTES else b""
@@ -242,11 +233,11 @@ def _json_line(text: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """What the agent of a host says first; see :class:`HostDescription`.
+    """The first line of a host's agent; see :class:`HostDescription`.
 
     Attributes:
         port: free there when it began.
-        unix_s: what its clock showed.
+        unix_s: time on its clock.
         gpus: all that are there.
         versions: of Python and packages, by their names.
     """
@@ -262,14 +253,14 @@ class Introduction:
 
 
 class Queued(Protocol):
-    """What may wait for a host in a queue."""
+    """A line or run that may wait for a host in a queue."""
 
     @property
     def is_queued(self) -> bool:
-        """Whether it waits."""
+        """True while it waits."""
 
     def why_queued(self) -> str:
-        """Why it waits, as a phrase; empty where nobody knows."""
+        """The reason why it waits, as a phrase; empty if unknown."""
 
 
 def wait_text(queued: Iterable[Queued]) -> str:

@@ -112,7 +112,7 @@ class AgentHandle:
     Attributes:
         pid: of a process that lives as long as the agent does.
         session: of all processes of the job; None until a fork server's agent says it began.
-        process: the agent, where it is our child.
+        process: the agent, if it is our child.
     """
 
     pid: int
@@ -120,7 +120,7 @@ class AgentHandle:
     process: subprocess.Popen[bytes] | None = None
 
     def wait(self) -> int | None:
-        """Exit code, negative for a signal; None where it is another's child."""
+        """Exit code, negative for a signal; None for another process's child."""
         return None if self.process is None else self.process.wait()
 
 
@@ -135,7 +135,7 @@ class LocalJob:
         self.removed_locks: tuple[str, ...] = ()
         """Locks of torch extensions' builds whose processes had been killed."""
         self.kill_s = float("inf")
-        """When an agent that was told to end its ranks and did not is ended with them."""
+        """Time at which an agent that did not end its ranks on request is killed with them."""
         self._started_s = time.monotonic()
 
     def attach(self, started: AgentHandle, control: socket.socket, log_start: LogStart) -> None:
@@ -147,27 +147,24 @@ class LocalJob:
 
     @property
     def pid(self) -> int:
-        """Process number that lives as long as the agent does, for whoever comes after us."""
         return self.agent.pid
 
     @property
     def handle(self) -> str:
-        """Its ``pid``."""
         return str(self.pid)
 
     @property
     def is_queued(self) -> bool:
-        """It never waits for hosts."""
         return False
 
     @property
     def was_refused(self) -> bool:
-        """Whether a fork server closed the socket without having started anything."""
+        """True if a fork server closed the socket without having started anything."""
         self._listen()
         return self.end is None and self._closed and self.agent.session is None
 
     def send(self, line: dict[str, Any]) -> None:
-        """Send a command; without effect where the agent has ended, and a stopped one goes on."""
+        """Send a command and resume a stopped agent; no effect if it has ended."""
         if self.end is None:
             with contextlib.suppress(OSError):
                 self.control.sendall(json.dumps(line).encode() + b"\n", socket.MSG_NOSIGNAL)
@@ -182,7 +179,6 @@ class LocalJob:
         return self.end
 
     def _listen(self) -> None:
-        """Take in what the agent has sent."""
         while self.end is None and not self._closed:
             try:
                 data = self.control.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -236,7 +232,7 @@ class LocalJob:
 
 
 def own_job(job: Job) -> LocalJob:
-    """A job as one of these backends made it.
+    """The job as an engine of this machine made it.
 
     Raises:
         TypeError: it was submitted to another one.
@@ -270,7 +266,7 @@ class LocalEngine(LaunchEngine):
     """Ranks as processes of this machine; not for use from several threads.
 
     Args:
-        listener: gets notes about launches; None: nobody does.
+        listener: receiver of notes about launches.
         environment: of every rank, besides its own variables; None: ours.
         linger_s: see ``LINGER_S``; the ranks of a plain training are ended at once.
         grace_s: see ``GRACE_S``.
@@ -341,7 +337,6 @@ class LocalEngine(LaunchEngine):
         return os.environ if self._environment is None else self._environment
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        """The end of each job that has ended; the same one whenever asked again."""
         return tuple(map(self._look, map(own_job, jobs)))
 
     def _look(self, job: LocalJob) -> JobEnd | None:
@@ -356,7 +351,6 @@ class LocalEngine(LaunchEngine):
         return end
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
-        """Return when a job may have ended, a signal came, or the time is up."""
         poller = select.poll()
         for job in map(own_job, jobs):
             if job.end is not None:
@@ -366,7 +360,6 @@ class LocalEngine(LaunchEngine):
         wait_until_readable(poller, timeout_s)
 
     def cancel(self, job: Job, reason: Failure) -> None:
-        """Have the agent end the ranks; a failure or a full report from before now stands."""
         own = own_job(job)
         if own.cancelled is None:
             own.cancelled = Cancelled(reason=reason, unix_s=time.time())
@@ -374,7 +367,7 @@ class LocalEngine(LaunchEngine):
         own.send({"end": True})
 
     def send_signal(self, job: Job, number: int) -> None:
-        """Pass a signal on to the ranks, not to what they started."""
+        """Pass a signal on to the ranks, but not to their children."""
         own_job(job).send({"signal": int(number)})
 
     def end_orphan(self, handle: str, host: str) -> None:
@@ -386,7 +379,7 @@ class LocalEngine(LaunchEngine):
         return {**self._variables, **dict(rank.environment)}
 
     def document(self, job: LocalJob) -> dict[str, Any]:
-        """What the agent is told of a job."""
+        """The order that the agent gets."""
         plan, task = job.plan, job.plan.task
         return {
             "working_directory": plan.working_directory,

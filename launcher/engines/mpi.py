@@ -16,14 +16,13 @@ _MPIS = {_OPEN_MPI: _OPEN_MPI, "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
 
 
 class OpenMpiEngine(GroupEngine):
-    """One process on each host, in their order, bound to no core."""
+    """A process on each host, in their order, bound to no core."""
 
     program = "mpirun"
 
     def reach_all(
         self, hosts: tuple[str, ...], command: tuple[str, ...], exported: tuple[str, ...]
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Argv of Open MPI's mpirun."""
         _require_mpi(self._access.engine, is_open=True)
         places = ",".join(f"{host}:1" for host in hosts)
         words = ("mpirun", "-np", str(len(hosts)), "--host", places, "--map-by", "ppr:1:node")
@@ -40,7 +39,6 @@ class HydraEngine(GroupEngine):
     def reach_all(
         self, hosts: tuple[str, ...], command: tuple[str, ...], exported: tuple[str, ...]
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Argv of Hydra's mpirun."""
         _require_mpi(self._access.engine, is_open=False)
         words = ("mpirun", "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts))
         names = ("-genvlist", ",".join(exported)) if exported else ()

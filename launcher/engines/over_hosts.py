@@ -15,9 +15,10 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind
 
@@ -30,7 +31,7 @@ from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
 from .base import UNSAID_WAIT_S, HostDescription, HostSlots, Job, JobEnd, LaunchEngine
-from .folder_line import AgentLine, FolderLine, StartingProcess, make_line_folder
+from .folder_line import AgentLine, Starter, StartingProcess, make_line_folder
 from .hosts_job import HostsJob, JobAgent
 from .line import HostLine, agent_command, await_places, first_line, host_description, wait_text
 from .ranks import GRACE_S, LINGER_S, OBEYS_WITHIN_S, wait_until_readable, wake_on_signals
@@ -52,12 +53,30 @@ _PACKAGES = {
 _DESCRIBED: dict[tuple[tuple[str, ...], RemoteAccess], tuple[HostDescription, ...]] = {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesOrder:
+    """Conditions under which agents are started.
+
+    Attributes:
+        folder: parent of the files of an engine without pipes.
+        secrets: variables that the engine passes on outside of files, if it can.
+        step: reservation on each host for this launch.
+    """
+
+    folder: str = "."
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    step: StepSize | None = None
+
+
+PLAIN = LinesOrder()
+
+
 class HostsEngine(LaunchEngine, ABC):
     """Runs ranks on the hosts of a plan; not for several threads.
 
     Args:
-        access: how the user reaches the hosts.
-        listener: gets notes about launches; None: nobody does.
+        access: the user's way to the hosts.
+        listener: receiver of notes about launches.
         deadline_s: longest run of a trial in a queue, in seconds.
         linger_s: see ``LINGER_S``.
         grace_s: see ``GRACE_S``.
@@ -80,21 +99,8 @@ class HostsEngine(LaunchEngine, ABC):
         wake_on_signals()
 
     @abstractmethod
-    def open_lines(
-        self,
-        hosts: Sequence[str],
-        *,
-        folder: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        step: StepSize | None = None,
-    ) -> tuple[AgentLine, ...]:
+    def open_lines(self, hosts: Sequence[str], order: LinesOrder = PLAIN) -> tuple[AgentLine, ...]:
         """Start an agent on every host.
-
-        Args:
-            hosts: their names.
-            folder: parent of the files of an engine without pipes; None: the working directory.
-            secrets: variables that the engine passes on outside of files, if it can.
-            step: reservation on each host for this launch.
 
         Raises:
             ConfigError: a host cannot be reached with this engine.
@@ -139,13 +145,13 @@ class HostsEngine(LaunchEngine, ABC):
         """
         variables, secrets = prepare_start(plan)
         hosts = plan.hosts or (LOCAL,)
-        lines = self.open_lines(hosts, folder=plan.folder, secrets=secrets, step=plan.step)
+        order = LinesOrder(folder=plan.folder or ".", secrets=secrets, step=plan.step)
+        lines = self.open_lines(hosts, order)
         job = make_job(plan, lines, variables, secrets)
         job.orphans = self._orphans
         return job
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        """The end of each job that has ended; asking again gives the same end."""
         return tuple(map(self._look, map(hosts_job, jobs)))
 
     def _look(self, job: HostsJob) -> JobEnd | None:
@@ -166,7 +172,6 @@ class HostsEngine(LaunchEngine, ABC):
             self._notify(Note(text=wait_text(lines)))
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
-        """Return when a line has news, something is due, a signal came, or time is up."""
         poller = select.poll()
         for job in map(hosts_job, jobs):
             if job.end is not None:
@@ -212,7 +217,7 @@ def _host_slots(host: str, slots: tuple[int, ...]) -> HostSlots:
 
 
 class PipeEngine(HostsEngine):
-    """One process for each host, whose streams lead to the agent."""
+    """A process for each host, whose streams lead to the agent."""
 
     program: ClassVar[str]
 
@@ -222,16 +227,8 @@ class PipeEngine(HostsEngine):
     ) -> tuple[str, ...]:
         """Argv of a local process whose streams are a command's on that host, in that folder."""
 
-    def open_lines(
-        self,
-        hosts: Sequence[str],
-        *,
-        folder: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        step: StepSize | None = None,
-    ) -> tuple[AgentLine, ...]:
-        """An agent at the end of a pipe on every host; an agent of this one needs no engine."""
-        return tuple(self._open_line(host, step) for host in hosts)
+    def open_lines(self, hosts: Sequence[str], order: LinesOrder = PLAIN) -> tuple[AgentLine, ...]:
+        return tuple(self._open_line(host, order.step) for host in hosts)
 
     def _open_line(self, host: str, step: StepSize | None) -> HostLine:
         command = agent_command()
@@ -244,7 +241,7 @@ class PipeEngine(HostsEngine):
 
 
 class GroupEngine(HostsEngine):
-    """One process for all hosts, such as ``mpirun``; the lines are files of a shared folder."""
+    """A process for all hosts, such as ``mpirun``; the lines are files of a shared folder."""
 
     program: ClassVar[str]
 
@@ -261,19 +258,11 @@ class GroupEngine(HostsEngine):
             ConfigError: the engine cannot take a host's name.
         """
 
-    def open_lines(
-        self,
-        hosts: Sequence[str],
-        *,
-        folder: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        step: StepSize | None = None,
-    ) -> tuple[AgentLine, ...]:
-        """Agents on all hosts by one process; secrets are written to no file."""
+    def open_lines(self, hosts: Sequence[str], order: LinesOrder = PLAIN) -> tuple[AgentLine, ...]:
         for host in hosts:
             require_host_name(host)
         require_program(self.program, f"--launcher {self._access.engine}")
-        own, secrets = make_line_folder(folder or str(Path.cwd())), secrets or {}
+        own, secrets = make_line_folder(order.folder), order.secrets
         try:
             command = (*agent_command(), str(own))
             words, variables = self.reach_all(tuple(hosts), command, tuple(secrets))
@@ -283,14 +272,7 @@ class GroupEngine(HostsEngine):
         return StartingProcess(words, own, {**variables, **secrets}).lines(hosts)
 
 
-class JobStarter(Protocol):
-    """Something that starts the agents of a launch."""
-
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; closing the last one ends the job."""
-
-
-_Starter = TypeVar("_Starter", bound=JobStarter)
+_Starter = TypeVar("_Starter", bound=Starter)
 
 
 class QueuedEngine(HostsEngine):
@@ -300,10 +282,9 @@ class QueuedEngine(HostsEngine):
     handles: ClassVar[re.Pattern[str]]
     """Names of jobs of this queue."""
     ends_within_s: ClassVar[float]
-    """How long the processes of a job may live once it is deleted."""
+    """Seconds that processes of a job may live once it is deleted."""
 
     def find_hosts(self, request: LaunchRequest) -> tuple[HostSlots, ...]:
-        """Hosts that a job will have, whichever they are."""
         return self.slots_of(unnamed_hosts(request), request)
 
     def make_queued_job(
@@ -312,7 +293,7 @@ class QueuedEngine(HostsEngine):
         """A job that is not queued yet, the starter of its agents, their folder, and secrets."""
         variables, secrets = prepare_start(plan)
         hosts = plan.hosts or (LOCAL,)
-        folder = make_line_folder(plan.folder or str(Path.cwd()))
+        folder = make_line_folder(plan.folder or ".")
         starter = make_starter(folder, len(hosts))
         job = make_job(plan, starter.lines(hosts), variables, secrets)
         job.deadline_s = self._deadline_s if plan.task else math.inf
@@ -344,7 +325,7 @@ class QueuedEngine(HostsEngine):
 
     @abstractmethod
     def is_alive(self, handle: str) -> bool:
-        """Whether processes of a job that was deleted may still run."""
+        """True if processes of a deleted job may still run."""
 
 
 def unnamed_hosts(request: LaunchRequest) -> tuple[str, ...]:

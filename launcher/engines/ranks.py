@@ -1,4 +1,4 @@
-"""What engines share about running ranks: time to end, files that they leave, signals."""
+"""Facts about running ranks for all engines: time to end, files that they leave, signals."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ GRACE_S = 3.0
 OBEYS_WITHIN_S = 3.0
 """Time after the grace at which an agent that did not end its ranks (stopped, say) is killed."""
 LOG_LIMIT_BYTES = 64 << 20
-"""What a launch keeps of each of its two logs, half of it from the beginning."""
+"""Size limit of each of the two logs of a launch; half is kept from its beginning."""
 _NAME = "deepspeed_allreduce_buffer"
 _NEEDED = ("MASTER_ADDR", "MASTER_PORT", "RANK")
 _FOLDER = Path("/dev/shm")
 
 
 def shared_memory(rank: RankPlan) -> str | None:
-    """Path of what this rank may leave behind; None where its launch has no rendezvous."""
+    """Path of shared memory that this rank may leave; None if its launch has no rendezvous."""
     variables: Mapping[str, str] = dict(rank.environment)
     if any(name not in variables for name in _NEEDED):
         return None
@@ -37,14 +37,14 @@ def shared_memory(rank: RankPlan) -> str | None:
 
 
 def remove_shared_memory(plan: LaunchPlan) -> None:
-    """Remove what the ranks of a launch left; they must have ended."""
+    """Remove shared memory of ranks that have ended."""
     for path in filter(None, map(shared_memory, plan.ranks)):
         with contextlib.suppress(OSError):
             Path(path).unlink()
 
 
 def extension_caches(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Where torch.utils.cpp_extension builds in a process with these variables."""
+    """Folders in which torch.utils.cpp_extension builds, with these variables."""
     if given := variables.get("TORCH_EXTENSIONS_DIR"):
         return (given,)
     cache = variables.get("XDG_CACHE_HOME") or Path(variables.get("HOME", "/"), ".cache")
@@ -60,7 +60,7 @@ def _wake_pipe() -> tuple[int, int]:
 
 
 def wake_on_signals() -> int:
-    """A descriptor to read when a signal came, where Python tells it to nobody else."""
+    """A descriptor that becomes readable when a signal arrives."""
     read, write = _wake_pipe()
     with contextlib.suppress(ValueError):  # not the main thread: signals go there anyway
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)

@@ -21,13 +21,13 @@ from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareErro
 
 from ..asked import HostSource
 from ..machine import HIP_VISIBLE, VISIBLE
-from ..plan import LaunchPlan, RankPlan, StepSize
+from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest
 from .base import HostSlots
 from .folder_line import AGENT_COMPLAINT, FolderLine, StartingProcess, last_line, make_line_folder
 from .hosts_job import HostsJob
 from .line import agent_command
-from .over_hosts import HostsEngine, make_job, prepare_start, without_shell
+from .over_hosts import PLAIN, HostsEngine, LinesOrder, make_job, prepare_start, without_shell
 
 _ANY_NODE = ""
 """A host that Ray chooses."""
@@ -48,7 +48,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaySize:
-    """What a launch reserves of a host; nothing for an agent that only says what its host is."""
+    """Reservation of a launch on a host; none for an agent that only describes its host."""
 
     ranks: int = 0
     gpus: int = 0
@@ -100,7 +100,7 @@ class RayEngine(HostsEngine):
     takes_this_machine = True
 
     def find_hosts(self, request: LaunchRequest) -> tuple[HostSlots, ...] | None:
-        """The cluster's nodes, each with the GPUs that Ray counts; one without has processes."""
+        """The cluster's nodes, each with the GPUs that Ray counts, else with processes."""
         if request.hosts.standalone:
             return None
         nodes, asked = find_ray_nodes(), request.processes
@@ -112,19 +112,13 @@ class RayEngine(HostsEngine):
         )
 
     def open_lines(
-        self,
-        hosts: Sequence[str],
-        *,
-        folder: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        step: StepSize | None = None,
-        sizes: Sequence[RaySize] = (),
+        self, hosts: Sequence[str], order: LinesOrder = PLAIN
     ) -> tuple[FolderLine, ...]:
-        """Start an agent on each of these nodes; ``sizes`` are its reservations there.
+        return self._open(hosts, order, [RaySize() for _ in hosts])
 
-        Raises:
-            ConfigError: ray is not installed, or words are given for it.
-        """
+    def _open(
+        self, hosts: Sequence[str], order: LinesOrder, sizes: Sequence[RaySize]
+    ) -> tuple[FolderLine, ...]:
         _require_ray()
         access = self._access
         if access.arguments:
@@ -132,20 +126,21 @@ class RayEngine(HostsEngine):
                 f"--launcher ray has no program that --launcher_args {access.arguments[0]} could "
                 "go to; omit them (RAY_ADDRESS says which cluster)."
             )
-        own = make_line_folder(folder or str(Path.cwd()))
-        order = {
+        own = make_line_folder(order.folder)
+        document = {
             "folder": str(own),
             "hosts": list(hosts),
-            "sizes": [asdict(size) for size in sizes or [RaySize() for _ in hosts]],
+            "sizes": [asdict(size) for size in sizes],
             "command": without_shell(access, (*agent_command(), str(own), _NODE_VARIABLE)),
             "node_variable": _NODE_VARIABLE,
-            "secrets": list(secrets or ()),
+            "secrets": list(order.secrets),
         }
         try:
-            return RayStarter(_command(order), own, secrets or {}).lines(hosts)
+            starter = RayStarter(_command(document), own, order.secrets)
         except OSError:
             shutil.rmtree(own, ignore_errors=True)
             raise
+        return starter.lines([host or "chosen by Ray" for host in hosts])
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
         """Write the orders, then have Ray start an agent on each host.
@@ -157,7 +152,7 @@ class RayEngine(HostsEngine):
         variables, secrets = prepare_start(plan)
         hosts = plan.hosts or (_ANY_NODE,)
         sizes = [_size(plan, node) for node in range(len(hosts))]
-        lines = self.open_lines(hosts, folder=plan.folder, secrets=secrets, sizes=sizes)
+        lines = self._open(hosts, LinesOrder(folder=plan.folder or ".", secrets=secrets), sizes)
         job = make_job(plan, lines, variables, secrets)
         for agent in job.agents:
             agent.ranks = tuple(map(_with_gpus_of_ray, agent.ranks))
@@ -200,55 +195,22 @@ class RayStarter(StartingProcess):
         self._created_s = time.monotonic()
         self._placed_s: float | None = None
 
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, so is this."""
-        self._open_lines = len(hosts)
-        return tuple(
-            FolderLine(host or "chosen by Ray", self._folder, number, _RayHost(self, number))
-            for number, host in enumerate(hosts)
-        )
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether Ray has no place for it yet."""
+    def is_queued(self, node: int) -> bool:
         if self._placed_s is None and (self._folder / "placed").exists():
             self._placed_s = time.monotonic()
         return self._placed_s is None and self._process.poll() is None
 
-    def why_lost(self, number: int) -> Failure | None:
-        """What Ray said of a host, or why nothing will be said any more."""
-        try:
-            said = json.loads((self._folder / f"{number}.lost").read_text())
-        except (OSError, ValueError):
-            return self.why_over()
-        return Failure(kind=FailureKind(said["kind"]), detail=visible(said["detail"]))
-
-    def patience_s(self) -> float:
-        """As long as it waits, and a while after it has a place."""
-        if self.is_waiting or self._placed_s is None:
-            return math.inf
-        return self._placed_s - self._created_s + _PATIENCE_S
-
-
-class _RayHost:
-    """The starter of one host."""
-
-    def __init__(self, starter: RayStarter, number: int) -> None:
-        self._starter, self._number = starter, number
-        self.pid = starter.pid
-
-    @property
-    def is_queued(self) -> bool:
-        return self._starter.is_waiting
-
-    def why_queued(self) -> str:
+    def why_queued(self, node: int) -> str:
         return "Ray has no room for the launch yet, see `ray status`"
 
-    def why_over(self) -> Failure | None:
-        return self._starter.why_lost(self._number)
+    def why_over(self, node: int) -> Failure | None:
+        try:
+            said = json.loads((self._folder / f"{node}.lost").read_text())
+        except (OSError, ValueError):
+            return super().why_over(node)
+        return Failure(kind=FailureKind(said["kind"]), detail=visible(said["detail"]))
 
-    def patience_s(self) -> float:
-        return self._starter.patience_s()
-
-    def close(self) -> None:
-        self._starter.close()
+    def patience_s(self, node: int) -> float:
+        if self.is_queued(node) or self._placed_s is None:
+            return math.inf
+        return self._placed_s - self._created_s + _PATIENCE_S

@@ -1,10 +1,10 @@
 """Ray's side of a launch: ``python ray_driver.py ORDER``, the only code that imports ray.
 
-A process of its own: Ray aborts a driver whose cluster is gone, and takes signals for itself.
-``ORDER`` is ``{}`` to print the cluster's nodes as JSON, else what ``RayStarter`` says. Agents
-are subprocesses of tasks inside one placement group, so that Ray gives them their GPUs; for agents
-that only say what their host is, nothing is reserved. What happened stands in files of the line's
-folder: ``placed`` once all have their place, ``K.lost`` why nothing comes of host ``K`` any more.
+A separate process: Ray aborts a driver whose cluster is gone, and handles signals itself.
+``ORDER`` is ``{}`` to print the cluster's nodes as JSON, else the order of ``RayEngine``. Agents
+are subprocesses of tasks inside a placement group, so that Ray gives them their GPUs; nothing is
+reserved for agents that only describe their host. Events are files of the line's folder:
+``placed`` once all agents have a place, ``K.lost`` with the reason for the loss of host ``K``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _fail(text: str) -> NoReturn:
 
 
 def _nodes() -> Iterator[dict[str, Any]]:
-    """Nodes that run tasks, by name; one whose name is taken or odd goes by its number."""
+    """Nodes that run tasks, by name; a node with a taken or odd name goes by its number."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     names = [node["NodeName"] for node in alive]
     for node in sorted(alive, key=lambda node: _natural(node["NodeName"])):
@@ -121,7 +121,7 @@ class Launch:
             ray.shutdown()
 
     def _bundles(self) -> list[dict[str, float]]:
-        """What each host gives: Ray's usual CPU for each rank, and its GPU."""
+        """Resources of each host: Ray's default CPU for each rank, and its GPU."""
         known = {node["name"]: node for node in _nodes()}
         found = []
         for number, (host, size) in enumerate(zip(self._hosts, self._sizes, strict=True)):
@@ -177,7 +177,7 @@ class Launch:
         return agents
 
     def _watch(self, agents: dict[Any, int]) -> None:
-        """Until every agent has ended, however; told to end, they are given their time."""
+        """Wait until every agent has ended."""
         while agents and os.getppid() == self._parent:
             for task in ray.wait(list(agents), timeout=_LOOK_S)[0]:
                 self._note_end(agents.pop(task), task)
@@ -206,7 +206,7 @@ class Launch:
             new.replace(self._folder / f"{number}.lost")
 
     def _is_over(self) -> bool:
-        """Whether nobody waits for this launch any more."""
+        """Return whether the launcher has ended or called this launch off."""
         if os.getppid() != self._parent:
             return True
         try:

@@ -1,6 +1,6 @@
 """Engines ``slurm`` and ``sbatch``: steps of an allocation, and a batch job for each launch.
 
-Slurm is asked by its own commands, whose text is read: JSON differs between its versions.
+The text of Slurm's commands is read, as their JSON differs between versions.
 """
 
 from __future__ import annotations
@@ -15,19 +15,27 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareError, visible
 
 from ..asked import HostSource
-from ..events import Listener
 from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest, RemoteAccess
 from .base import HostSlots
-from .folder_line import FolderLine, last_line, make_line_folder
+from .folder_line import FolderLine, Starter, last_line, make_line_folder
 from .hosts_job import HostsJob
 from .line import agent_command
-from .over_hosts import PipeEngine, QueuedEngine, in_shell, require_program, without_shell
+from .over_hosts import (
+    PLAIN,
+    LinesOrder,
+    PipeEngine,
+    QueuedEngine,
+    in_shell,
+    require_program,
+    without_shell,
+)
 
 JOB_ID = re.compile("[1-9][0-9]{0,9}")
 _LOG = "engine.log"
@@ -89,7 +97,6 @@ def find_job_states(jobs: Sequence[int]) -> dict[int, str]:
 
 
 def _find_old_state(job: int) -> str | None:
-    """What Slurm keeps of a job that has left its queue."""
     shown = _run("scontrol", "show", "job", str(job), "--oneliner").stdout
     if state := re.search(r"\bJobState=([A-Z_]+)", shown):
         return state[1]
@@ -101,7 +108,7 @@ def _find_old_state(job: int) -> str | None:
 
 
 def pending_text(job: int) -> str:
-    """A phrase on a job that waits, with Slurm's word for the reason where it has one."""
+    """A phrase on a job that waits, with Slurm's word for the reason if it has one."""
     said = _run("squeue", "--noheader", f"--jobs={job}", "--format=%r").stdout.strip()
     reason = "" if said in ("", "None") else f" ({visible(said)})"
     never = _NEVER_STARTS.fullmatch(said) is not None
@@ -123,7 +130,7 @@ class SlurmQueue:
         self._look_s = time.monotonic() + self._pause_s
 
     def state(self, job: int) -> str:
-        """As of the last look; one of which Slurm says nothing is as it was."""
+        """State as of the last look; a job unknown to Slurm keeps its state."""
         alive = [number for number, state in self._states.items() if state in _ALIVE]
         if alive and time.monotonic() > self._look_s:
             found = find_job_states(alive)
@@ -134,11 +141,10 @@ class SlurmQueue:
         return self._states.get(job, "PENDING")
 
     def is_waiting(self, job: int) -> bool:
-        """Whether it has no nodes yet, as of the last look."""
         return self.state(job) in _WAITING
 
     def why_over(self, job: int) -> Failure | None:
-        """How it ended; None while it waits or runs."""
+        """The end of a job; None while it waits or runs."""
         state = self.state(job)
         if state in _ALIVE:
             return None
@@ -147,23 +153,18 @@ class SlurmQueue:
 
 
 def is_slurm_here() -> bool:
-    """Whether there is a Slurm that takes jobs."""
+    """True if a Slurm on this machine accepts jobs."""
     return shutil.which("sbatch") is not None and not _run("sinfo", "--noheader").returncode
 
 
-class SlurmStarter:
+class SlurmStarter(Starter):
     """A batch job that starts the agents of all hosts of a launch."""
 
     def __init__(self, folder: Path, nodes: int, queue: SlurmQueue) -> None:
-        self.pid = 0
-        self._folder, self._nodes, self._queue = folder, nodes, queue
-        self._open_lines = nodes
+        super().__init__(folder)
+        self._nodes, self._queue = nodes, queue
         self._created_s = time.monotonic()
         self._ran_s: float | None = None
-
-    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
-        """The lines to the agents; when the last one is closed, the job is cancelled."""
-        return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
 
     def submit(self, access: RemoteAccess, *options: str, secrets: Mapping[str, str]) -> None:
         """Queue the job; the user's words for sbatch come after ``options``.
@@ -186,37 +187,30 @@ class SlurmStarter:
             raise
         self._queue.add(self.pid)
 
-    def why_over(self) -> Failure | None:
-        """What Slurm says of a job that waits and runs no more."""
-        if not self.is_queued:
+    def why_over(self, node: int) -> Failure | None:
+        if not self.is_queued(node):
             self._ran_s = self._ran_s or time.monotonic()
         if (over := self._queue.why_over(self.pid)) is None:
             return None
         said = self._last_words() or "it printed nothing; see that its nodes share this folder"
         return replace(over, detail=f"{over.detail} ({said})")
 
-    @property
-    def is_queued(self) -> bool:
-        """Whether the job has no nodes yet, as of the last look."""
+    def is_queued(self, node: int) -> bool:
         return self._queue.is_waiting(self.pid)
 
-    def why_queued(self) -> str:
-        """The job, and what Slurm says of it."""
+    def why_queued(self, node: int) -> str:
         return pending_text(self.pid)
 
-    def patience_s(self) -> float:
-        """As long as the job waits, and a while after it runs."""
+    def patience_s(self, node: int) -> float:
         if self._ran_s is None:
             return math.inf
         return self._ran_s - self._created_s + _START_S
 
-    def close(self) -> None:
-        """After the last host: cancel what is left of the job, and remove its files."""
-        self._open_lines -= 1
-        if self._open_lines == 0:
-            if self.pid and self._queue.why_over(self.pid) is None:
-                cancel_jobs(self.pid)
-            shutil.rmtree(self._folder, ignore_errors=True)
+    def end(self) -> None:
+        """Cancel a job that waits or runs, and remove its files."""
+        if self.pid and self._queue.why_over(self.pid) is None:
+            cancel_jobs(self.pid)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
@@ -278,7 +272,6 @@ class SrunEngine(PipeEngine):
 
 
 def _gives_gpus() -> bool:
-    """Whether GPUs are a resource of our allocation."""
     job = os.environ.get("SLURM_JOB_ID", "")
     answer = _run("scontrol", "show", "job", job) if job.isdecimal() else None
     return answer is not None and re.search("gres[:/]gpu", answer.stdout) is not None
@@ -295,28 +288,15 @@ class SbatchEngine(QueuedEngine):
     handles = JOB_ID
     ends_within_s = 30.0
 
-    def __init__(
-        self,
-        access: RemoteAccess | None = None,
-        *,
-        listener: Listener | None = None,
-        deadline_s: float = math.inf,
-    ) -> None:
-        super().__init__(access, listener=listener, deadline_s=deadline_s)
-        self._queue = SlurmQueue()
+    @cached_property
+    def _queue(self) -> SlurmQueue:
+        return SlurmQueue()
 
     def open_lines(
-        self,
-        hosts: Sequence[str],
-        *,
-        folder: str | None = None,
-        secrets: Mapping[str, str] | None = None,
-        step: StepSize | None = None,
+        self, hosts: Sequence[str], order: LinesOrder = PLAIN
     ) -> tuple[FolderLine, ...]:
-        """Queue a job that starts an agent on each of its hosts."""
-        own = make_line_folder(folder or str(Path.cwd()))
-        starter = SlurmStarter(own, len(hosts), self._queue)
-        starter.submit(self._access, secrets=secrets or {})
+        starter = SlurmStarter(make_line_folder(order.folder), len(hosts), self._queue)
+        starter.submit(self._access, secrets=order.secrets)
         return starter.lines(hosts)
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
@@ -337,11 +317,9 @@ class SbatchEngine(QueuedEngine):
         return job
 
     def delete(self, handle: str) -> None:
-        """Cancel the job."""
         cancel_jobs(int(handle))
 
     def is_alive(self, handle: str) -> bool:
-        """Whether it still has nodes."""
         state = find_job_states([int(handle)]).get(int(handle))
         return state in ("RUNNING", "COMPLETING", "SUSPENDED")
 
@@ -349,7 +327,7 @@ class SbatchEngine(QueuedEngine):
 def _run(
     *command: str, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What a command of Slurm answers; one that hangs has failed."""
+    """The answer of a command of Slurm; a command that hangs has failed."""
     environment = {**os.environ, **(variables or {})}
     try:
         return subprocess.run(

@@ -16,14 +16,13 @@ _PDSH_SSH = "PDSH_SSH_ARGS_APPEND"
 
 
 class SshEngine(PipeEngine):
-    """One ssh for each host. No password is ever asked for; ssh's settings decide on host keys."""
+    """An ssh for each host; it asks for no password, and its settings decide on host keys."""
 
     program = "ssh"
 
     def reach(
         self, host: str, folder: str, command: tuple[str, ...], step: StepSize | None
     ) -> tuple[str, ...]:
-        """Argv of ssh, with the user's words for it before the host."""
         access = self._access
         port = ("-p", str(access.port)) if access.port else ()
         options = ("-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}")

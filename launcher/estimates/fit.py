@@ -58,8 +58,8 @@ from .clusters import (
 )
 from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .runnable import RowState, layout_state
-from .trainers import default_zero, has_sequence, rules_of, trainer_of_layout
+from .runnable import RowState, layout_state, trainer_of_layout
+from .trainers import default_zero, has_sequence, rules_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ And the nearest trainings that run, if none does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import LayoutColumns, LayoutRule
+from autoconf_launch.autotuner.cost import Abilities, LayoutColumns, LayoutRule, TrainerChoice
 from autoconf_launch.autotuner.planner import (
     PLAN_RULES,
     RUNTIME_RULES,
@@ -37,8 +37,10 @@ from autoconf_launch.tuning_spaces import TRAINERS
 
 from .clusters import larger_clusters, machine_of
 from .requests import PlanRequest, TrainingRequest
-from .trainers import BY_SCRIPT, rules_of, trains_here, usual_trainer, with_choice
+from .trainers import BY_SCRIPT, rules_of, usual_trainer, with_choice
 
+_MOST_NAMED = 3
+_KINDS = ("tp", "pp", "vpp", "cp", "ep")
 UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
 UNKNOWN_MODEL = "runtime_model"
@@ -277,3 +279,82 @@ def _known_precision(precision: Precision) -> Precision:
 def _known_optimizer(optimizer: Optimizer) -> Optimizer:
     is_known = optimizer.name in {name.lower() for name in OPTIMIZERS}
     return optimizer if is_known else Optimizer.from_name("adamw")
+
+
+def trains_here(workload: Workload) -> bool:
+    """True if our runtime has the training's precision and optimizer; it has no adapters."""
+    precise = workload.precision.configured in BUILTIN_PRECISIONS
+    optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
+    whole = workload.trains_all
+    return precise and optimizer and whole
+
+
+def has_uneven(training: TrainingRequest) -> bool:
+    """True if the trainer, or ours in place of a default, has micro-batches of several sizes."""
+    is_ours = trains_here(training.workload) and training.trainer.why != "as given"
+    return is_ours or "uneven" in TRAINERS[training.trainer.name].abilities.parallel
+
+
+def trainer_of_layout(
+    training: TrainingRequest, lay_out: Callable[[TrainingRequest], Layout], layers: int
+) -> TrainingRequest:
+    """The training with a trainer that has its layout: its own, or if none was given another.
+
+    Args:
+        training: with the trainer that was given or chosen.
+        lay_out: the layout with a trainer's defaults.
+        layers: of each stage that are recomputed in full; -1 for all.
+
+    Raises:
+        ConfigError: the trainer that was given lacks the layout, or all do.
+    """
+
+    def first_lack(one: TrainingRequest) -> LayoutRule | None:
+        columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
+        model, sequence = one.workload.architecture, one.workload.sequence_length
+        return next(
+            (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
+        )
+
+    if lay_out(training).micro_batch_split and not has_uneven(training):
+        raise ConfigError(
+            f"Trainer {training.trainer.name} has no --micro-batch-split; omit it, or give "
+            "--trainer native."
+        )
+    if training.trainer.why == BY_SCRIPT or (rule := first_lack(training)) is None:
+        return training  # a script runs as it is
+    name, is_default = training.trainer.name, training.trainer.why != "as given"
+    trainers = (
+        TrainerChoice(name=other, why=f"default for {rule.flag}")
+        for other, habits in TRAINERS.items()
+        if habits.abilities.first_lack(training.workload) is None
+    )
+    able = [one for one in trainers if first_lack(replace(training, trainer=one)) is None]
+    if is_default and able:
+        return with_choice(training, able[0])
+    has = _what_it_has(TRAINERS[name].abilities, rule, lay_out(training))
+    *most, last = ["", *(one.name for one in able[:_MOST_NAMED])]
+    names = " or ".join(filter(None, (", ".join(most[1:]), last)))
+    instead = f"change that, or give --trainer {names}" if able else "no trainer of ours has it"
+    raise ConfigError(f"Trainer {name} {has}; {instead}.")
+
+
+def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
+    stages = {
+        "trainer_zero": frozenset(dict(has.zero)),
+        "trainer_zero_in_pipelines": has.zero_in_pipelines,
+        "trainer_zero_beside_tensor": has.zero_beside_tensor,
+    }.get(rule.name)
+    if stages is not None:
+        among = ", ".join(f"{stage} ({words})" for stage, words in has.zero if stage in stages)
+        place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
+        place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
+        return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule.name in ("trainer_offload", "trainer_recompute"):
+        kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
+        words = sorted(str(getattr(one, "value", one)) for one in kinds)
+        given = getattr(layout, rule.flag).value
+        return f"has no --{rule.flag} {given}; valid: {', '.join(words)}"
+    beside = (f"--{one}, " for one in _KINDS if one in has.parallel)
+    stages_had = ", ".join(str(stage) for stage, _ in has.zero)
+    return f"has no --{rule.flag}; it has {''.join(beside)}--zero {stages_had}"

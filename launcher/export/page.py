@@ -154,7 +154,8 @@ class Page:
         names = [
             knob.name
             for knob in KNOBS
-            if knob.name not in _FOLLOWS and getattr(layout, knob.name) != _plain(knob.name)
+            if knob.name not in _FOLLOWS
+            and getattr(layout, knob.name) != getattr(Layout(), knob.name)
         ]
         return [*names, *(name for name, _ in self.optimum.candidate.extras)]
 
@@ -172,10 +173,6 @@ def comments(exported: tuple[str, ...], *, mark: str = "#") -> str:
 def plain_value(value: Any) -> Any:
     """A value as text for people."""
     return value.value if isinstance(value, Enum) else value
-
-
-def _plain(knob: str) -> Any:
-    return getattr(Layout(), knob)
 
 
 def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:

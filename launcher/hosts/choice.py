@@ -21,7 +21,7 @@ _STARTERS = (
     ("PMI_SIZE", "PMI_RANK", "mpirun", f"{_BY_HOSTFILE} K"),
     ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", "with --launcher slurm for several nodes"),
 )
-"""Variables of how many processes there are and which one this is, who set them, what to do."""
+"""Variables with the count of processes and this one's number, who sets them, remedy."""
 _OWN_GPU = "and each rank needs its own"
 
 
@@ -53,7 +53,7 @@ def choose_hosts(
 
 
 def names_hosts(choice: HostChoice, access: RemoteAccess) -> bool:
-    """Whether a hostfile, an allocation or a cluster names the hosts of a launch."""
+    """True if a hostfile, an allocation or a cluster names the hosts of a launch."""
     is_known = engine_facts(access.engine).host_source is HostSource.ENGINE
     return has_hostfile(choice) or (is_known and not choice.standalone)
 
@@ -76,7 +76,7 @@ def require_one_start(choice: HostChoice) -> None:
     """Check that no other starter has started the launcher once for each rank.
 
     Raises:
-        ConfigError: one has, and it is not said which host this is.
+        ConfigError: another starter has, and --node_rank is missing.
     """
     if choice.node_rank is not None or choice.standalone:
         return
@@ -112,10 +112,10 @@ def pod_text() -> str | None:
 def own_index(
     request: LaunchRequest, hosts: tuple[HostSlots, ...], engine: LaunchEngine
 ) -> int | None:
-    """Which of the hosts is this machine; None where ranks are started on others, too.
+    """The number of this machine among the hosts; None if ranks are started on others, too.
 
     Raises:
-        ConfigError: it has to be said, or it is named twice.
+        ConfigError: the user must name it, or it is named twice.
     """
     choice, last = request.hosts, len(hosts) - 1
     if choice.node_rank is not None:
@@ -139,7 +139,7 @@ def own_index(
 
 
 def has_hostfile(choice: HostChoice) -> bool:
-    """Whether a hostfile says what the hosts are: the one given, or DeepSpeed's."""
+    """True if a hostfile names the hosts: the user's, or DeepSpeed's."""
     default = not choice.standalone and Path(DEFAULT_HOSTFILE).is_file()
     return choice.hostfile is not None or default
 
@@ -192,7 +192,7 @@ def _local_pool(request: LaunchRequest, gpus: tuple[Gpu, ...]) -> tuple[HostSlot
 
 
 def _processes(request: LaunchRequest) -> tuple[int, ...]:
-    """Slots of a machine without GPUs: as many as are asked for, or those that are named."""
+    """Slots of a machine without GPUs: as many as requested, or the slots that are named."""
     if request.processes == "gpu":
         raise HardwareError(
             "--nproc_per_node is gpu, but no GPU is visible; give a number of processes instead."
@@ -204,7 +204,7 @@ def _processes(request: LaunchRequest) -> tuple[int, ...]:
 
 
 def _name_in_filter(choice: HostChoice) -> str:
-    """How the user's filter calls this machine."""
+    """The name of this machine in the user's filter."""
     filters = parse_filter(choice.include or choice.exclude, "--include or --exclude")
     return next((one.host for one in filters if is_this_machine(one.host)), LOCAL)
 

@@ -48,7 +48,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
 
     Raises:
         ConfigError: the hosts cannot be read, or one cannot be reached.
-        HardwareError: more GPUs are asked for than are visible.
+        HardwareError: more GPUs are requested than are visible.
     """
     gpus = () if request.processes == "cpu" else visible_gpus(request.python)
     if listener:
@@ -186,7 +186,7 @@ def _own_devices(
             f"(visible: {', '.join(map(str, by_slot))}); fix the hostfile or {VISIBLE}."
         )
     chosen = (by_slot[slot] for slot in host.slots)
-    # A GPU that shares the machine's memory has none of its own to tell.
+    # A GPU that shares the machine's memory reports none.
     return tuple(
         gpu if gpu.memory_bytes else replace(gpu, memory_bytes=available_memory_bytes())
         for gpu in chosen
@@ -219,7 +219,7 @@ def _alike(host: HostSlots, device: Device) -> tuple[Device, ...]:
 
 
 def local_cluster(ranks: int | None = None) -> ClusterSpec:
-    """So many GPUs of this machine, or processes where it has none; None: all, or one process.
+    """GPUs of this machine, or processes if it has none; None: all GPUs, or one process.
 
     They have the memory that their driver reports, and the name of our tables if these have them.
 

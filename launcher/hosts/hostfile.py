@@ -14,9 +14,9 @@ from ..input_file import input_text
 _LINE = re.compile(r"(\S+)\s+slots=([0-9]+)(?=\s|#|$)")
 _MOST_SLOTS = 4096
 _MOST_HOSTS, _MOST_RANKS = 2**16, 2**20
-"""Limits of one launch, above any that is known, so that a damaged file costs no minutes."""
+"""Limits of a launch, above all known ones, so that a damaged file costs no minutes."""
 _HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:-]{0,254}")
-"""What can be handed to ssh, whose settings may put it into a shell's words."""
+"""Names that are safe for ssh, whose settings may put them into a shell's words."""
 
 
 def read_hostfile(path: str) -> tuple[HostSlots, ...]:
@@ -41,10 +41,10 @@ def read_hostfile(path: str) -> tuple[HostSlots, ...]:
 def parse_hostfile(text: str, name: str) -> tuple[HostSlots, ...]:
     """The hosts of a hostfile's text; ``name`` is for messages.
 
-    Blank lines, and what follows ``#``, are skipped; further words on a line mean nothing.
+    Blank lines and text after ``#`` are skipped, as are more words on a line.
 
     Raises:
-        ConfigError: a line of another form, a host that stands twice, no host at all, or too many.
+        ConfigError: a line of another form, a host on two lines, no host at all, or too many.
     """
     found: dict[str, int] = {}
     hosts: list[HostSlots] = []
@@ -116,7 +116,7 @@ def parse_filter(text: str, flag: str) -> tuple[HostFilter, ...]:
 def filter_slots(
     pool: tuple[HostSlots, ...], *, include: str = "", exclude: str = ""
 ) -> tuple[HostSlots, ...]:
-    """What of the pool is used, in the pool's order; hosts without a slot are skipped.
+    """The used part of the pool, in its order; hosts without a slot are skipped.
 
     Raises:
         ConfigError: both are given, one is malformed, or names what the pool lacks.

@@ -1,4 +1,4 @@
-"""What the trials of a tune share: this machine, or the slots of all hosts that are given."""
+"""Slots for the trials of a tune: of this machine, or of all hosts that are given."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def find_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool:
 
 
 def pool_text(pool: SlotPool) -> str:
-    """One sentence on what runs side by side."""
+    """A sentence on trials that run side by side."""
     if not pool.is_on_hosts:
         return shares_text(pool.shares)
     at_once = f"{pool.room(pool.usual)} trials run at a time, each {pool.each}"
@@ -66,7 +66,7 @@ def pool_text(pool: SlotPool) -> str:
 
 
 def _host_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool | None:
-    """The pool of all hosts given; None where there is none, or each launch needs the same."""
+    """The pool of all hosts; None if there are none, or each launch needs the same hosts."""
     if not names_hosts(request.hosts, request.remote):
         return None
     if request.hosts.node_rank is not None or request.hosts.by_hand:
@@ -82,14 +82,14 @@ def _host_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool | None:
 
 
 def _is_fixed(request: LaunchRequest, cluster: ClusterSpec) -> bool:
-    """Whether trials cannot be on other hosts than the cluster's."""
+    """Return whether trials cannot be on other hosts than the cluster's."""
     kinds = {(len(node.devices), device.name) for node in cluster.nodes for device in node.devices}
     meets = request.rendezvous.address or request.rendezvous.port
     return len(kinds) > 1 or bool(meets) or (request.alone and len(cluster.devices) > 1)
 
 
 def _fixed_pool(cluster: ClusterSpec) -> SlotPool:
-    """One trial at a time, on exactly these hosts."""
+    """A pool for a single trial at a time, on exactly these hosts."""
     hosts = [HostSlots(host=node.host, slots=(0,)) for node in cluster.nodes]
     size = Size(nodes=len(hosts))
     return SlotPool(hosts, lambda place: Share(), size_of=lambda plan: size, usual=size, most=1)

@@ -1,8 +1,8 @@
 """Slots of hosts: how many trials fit side by side, what each of them gets, which ones are free.
 
-On GPUs a share is as many of the visible ones as a launch has ranks. On a CPU, whose memory
-bandwidth all ranks share, trials run side by side only where they are asked to: then a share is
-cores of its own, to which the ranks are bound, and its part of the memory.
+On GPUs a share is as many of the visible GPUs as a launch has ranks. On a CPU, whose memory
+bandwidth all ranks share, trials run side by side only on request: then a share is its own cores,
+to which the ranks are bound, and its part of the memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def why_apart(request: LaunchRequest, cluster: ClusterSpec) -> str:
-    """Why launches cannot share this machine at all; empty where they can."""
+    """Why launches cannot share this machine at all; empty if they can."""
     if len(cluster.nodes) > 1:
         return "each of them takes several hosts"
     if engine_facts(request.remote.engine).host_source is HostSource.LAUNCH:
@@ -47,7 +47,7 @@ def why_apart(request: LaunchRequest, cluster: ClusterSpec) -> str:
 def why_not_in_turn(
     request: LaunchRequest, cluster: ClusterSpec, source: ScriptSource, results: Path
 ) -> str:
-    """Why launches cannot live together and compute in turn; empty where they can.
+    """Why launches cannot live together and compute in turn; empty if they can.
 
     Args:
         request: as it is launched.
@@ -74,16 +74,16 @@ def _is_crowded(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one trial has for itself.
+    """Resources of a single trial.
 
     Attributes:
-        devices: its GPUs; empty: those of the plan.
+        devices: its GPUs; empty: the plan's.
         cores: of each rank, which is bound to them; empty: all.
-        threads: of each rank where the user has set none; None: as planned.
-        memory_bytes: limit of each rank where limits are emulated; None: as planned.
+        threads: of each rank if the user has set none; None: as planned.
+        memory_bytes: limit of each rank if limits are emulated; None: as planned.
         fresh: its ranks are new interpreters.
-        nodes: its hosts with its devices there; empty: those of the plan.
-        step: what an engine gives it of each host.
+        nodes: its hosts with its devices there; empty: the plan's.
+        step: its reservation on each host.
     """
 
     devices: tuple[Device, ...] = ()
@@ -95,7 +95,7 @@ class Share:
     step: StepSize | None = None
 
     def place(self, plan: LaunchPlan, *, alone: bool = False) -> LaunchPlan:
-        """The plan inside this share; ``alone``: with all the memory that it had."""
+        """The plan inside this share; ``alone``: with its whole memory."""
         task = plan.task
         if task is not None and task.memory_limit_bytes and self.memory_bytes and not alone:
             least = min(task.memory_limit_bytes, self.memory_bytes)
@@ -122,7 +122,7 @@ class Share:
         return replace(rank, environment=tuple(variables.items()), cores=cores)
 
     def _meet_on_hosts(self, variables: dict[str, str], node: Node) -> None:
-        """The GPUs that are ours there, or the step's; the agents say where the ranks meet."""
+        """Show our GPUs there, or the step's; the agents choose the place at which ranks meet."""
         variables |= {name: "" for name in _MEETING if name in variables}
         is_step = self.step is not None and self.step.gpus and not is_this_machine(node.host)
         if is_step:
@@ -141,9 +141,9 @@ ALONE = (Share(fresh=True),)
 
 
 def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:
-    """Shares for trials of ``cluster``'s size; a single one where they could not be independent.
+    """Shares for trials of ``cluster``'s size; a single share if they could not be independent.
 
-    That is so with ranks bound by the user, and as ``beside`` says.
+    They are not with ranks bound by the user, and for the reasons of ``why_apart``.
     """
     if request.max_parallel_trials == 1 or request.binding or why_apart(request, cluster):
         return WHOLE
@@ -153,7 +153,7 @@ def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
 
 
 def shares_text(shares: tuple[Share, ...]) -> str:
-    """One sentence on what runs side by side."""
+    """A sentence on trials that run side by side."""
     cores = len(shares[0].cores[0]) if shares[0].cores else 0
     each = f", each rank on {cores} core{'s'[: cores - 1]} of its own" if cores else ""
     return (
@@ -225,7 +225,7 @@ def _neighbours_together(cores: list[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a trial needs: so many hosts, so many slots on each of them."""
+    """The number of hosts of a trial, and of slots on each host."""
 
     nodes: int = 1
     slots: int = 1
@@ -248,11 +248,11 @@ class SlotPool:
 
         Args:
             hosts: in the order in which they are preferred.
-            share_of: what a trial has for itself in a place.
-            size_of: what a plan needs; None: each what is usual.
-            usual: what a trial needs of which nothing else is known.
+            share_of: share of a trial in a place.
+            size_of: the size of a plan; None: ``usual``.
+            usual: size of a trial about which nothing else is known.
             most: trials at a time; None: as many as fit.
-            each: words on where each of them runs.
+            each: words on the place of each trial.
         """
         self.share_of, self.size_of = share_of, size_of
         self.usual, self.each = usual or Size(), each
@@ -273,17 +273,17 @@ class SlotPool:
 
     @property
     def divides_memory(self) -> bool:
-        """Whether each trial has only its part of a machine's memory."""
+        """True if each trial has only its part of a machine's memory."""
         return any(share.memory_bytes is not None for share in self.shares)
 
     @property
     def is_on_hosts(self) -> bool:
-        """Whether agents on hosts start what it holds."""
+        """True if agents on hosts start the trials."""
         return not self.shares
 
     @property
     def first_share(self) -> Share:
-        """What the first trial would get that runs alone."""
+        """The share of a trial while no other runs."""
         place = self.take(self.usual)
         assert place is not None, "nothing else runs"
         self.give_back(place)
@@ -302,7 +302,7 @@ class SlotPool:
         return pool
 
     def room(self, size: Size) -> int:
-        """How many trials of this size could start now."""
+        """Number of trials of this size that could start now."""
         fitting = [len(self._free[host]) // size.slots for host in self._usable()]
         low, high = 0, sum(fitting) // size.nodes
         while low < high:  # each trial takes its hosts once
@@ -312,7 +312,7 @@ class SlotPool:
         return low if self._most is None else min(low, self._most - self._taken)
 
     def can_hold(self, size: Size) -> bool:
-        """Whether a trial of this size fits once everything is free."""
+        """True if a trial of this size fits once everything is free."""
         aside = self.set_aside
         if self.shares and aside:
             return False  # they are those of every plan
@@ -320,9 +320,9 @@ class SlotPool:
         return sum(host.host not in aside for host in large) >= size.nodes
 
     def take(self, size: Size) -> Placement | None:
-        """Free slots for a trial; None where there are too few.
+        """Free slots for a trial; None if there are too few.
 
-        Hosts that failed least are preferred, then those that it fills best, so that large trials
+        Hosts that failed least are preferred, then hosts that it fills best, so that large trials
         find whole hosts.
         """
         if self._most is not None and self._taken >= self._most:
@@ -351,14 +351,14 @@ class SlotPool:
         self._taken -= 1
 
     def blame(self, hosts: Iterable[str]) -> tuple[str, ...]:
-        """Count the loss of hosts; those that are set aside for it."""
+        """Count the loss of hosts; the hosts that are set aside for it."""
         before = self.set_aside
         self._losses.update(hosts)
         known = self._free.keys() if self.is_on_hosts else self._losses.keys()
         return tuple(host for host in self.set_aside if host not in before and host in known)
 
     def forgive(self, hosts: Iterable[str]) -> None:
-        """Take losses of hosts back: a trial is to blame for them."""
+        """Take losses of hosts back, which a trial has caused."""
         self._losses.subtract(hosts)
 
     @property

@@ -17,7 +17,6 @@ from .planning import (
     probe_environment,
     variables_of_user,
     why_silent,
-    with_declared_local_rank,
 )
 from .rank_results import (
     STDERR_LOG,

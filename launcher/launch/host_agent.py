@@ -1,8 +1,8 @@
 """The agent of one host: ``python host_agent.py BEAT_S SILENCE_S PACKAGE,... [FOLDER NODE]``.
 
-A script of its own beside ``agent.py``, of the standard library alone. JSON lines go both ways.
-First goes up ``{"here": ...}``, what this host is; then come the document, as ``agent.py`` has it,
-and commands; ranks' output, their files and a sign of life go up, last the report. Ranks die when
+It uses only the standard library and ``agent.py``. JSON lines go both ways. It sends
+``{"here": ...}``, a description of this host, receives the document, as ``agent.py`` has it, and
+commands, sends ranks' output, their files and signs of life, and last the report. Ranks die when
 the launcher closes the line, or when nothing came for ten seconds: a killed ``ssh`` leaves its far
 end alive, and a lost link closes nothing.
 
@@ -66,7 +66,7 @@ class Pipe(agent.Control):
         os.set_blocking(write, False)
 
     def read_document(self) -> dict[str, Any] | None:
-        """The first line that is more than a sign of life; None where nobody can send it."""
+        """The first line that is more than a sign of life; None if it cannot be sent."""
         ready = select.poll()
         ready.register(self.descriptor, select.POLLIN)
         while not self.closed:
@@ -103,11 +103,11 @@ class Pipe(agent.Control):
 
     @property
     def is_full(self) -> bool:
-        """Whether the launcher reads more slowly than the ranks write."""
+        """True if the launcher reads more slowly than the ranks write."""
         return len(self._unsent) > MOST_PENDING_BYTES
 
     def drain(self) -> None:
-        """Wait until everything was sent, or nobody listens."""
+        """Wait until everything was sent, or the launcher is gone."""
         while self._unsent and not self.closed:
             time.sleep(0.01)
             self.read_now()
@@ -137,7 +137,7 @@ class Folder(Pipe):
         return None
 
     def read_now(self) -> list[dict[str, Any]]:
-        """What has come."""
+        """Lines that have come."""
         with contextlib.suppress(FileNotFoundError), open(f"{self._base}.down", "rb") as file:
             file.seek(self._read_bytes)
             data = file.read()
@@ -161,7 +161,7 @@ class Folder(Pipe):
                 os.unlink(f"{self._base}.down")
 
     def read_first_host(self) -> dict[str, Any]:
-        """What the agent of the first host has said of it; empty where nobody waits any more."""
+        """The first host's description by its agent; empty if the launcher is gone."""
         while not self.closed:
             path = os.path.join(os.path.dirname(self._base), "0.up")
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
@@ -294,7 +294,7 @@ def _files(folder: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _make_folder(folder: str | None, marker: str | None) -> bool:
-    """Whether a trial's folder is this host's own, made here; else the launcher shares it."""
+    """Return whether a trial's folder is this host's own; otherwise the launcher shares it."""
     if folder is None or os.path.exists(os.path.join(folder, marker or "")):
         return False
     os.makedirs(folder, 0o700, exist_ok=True)
@@ -322,7 +322,7 @@ def _variables(pid: int) -> list[bytes]:
 
 
 def describe_host() -> dict[str, Any]:
-    """What the launcher must know of this host before it starts anything."""
+    """Facts about this host for the launcher, before it starts anything."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
     address = connection[2] if len(connection) == 4 else _own_address()
     return {
@@ -345,7 +345,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _available_bytes() -> int:
-    """Memory that new processes can have (proc(5)); 0 where no kernel says so."""
+    """Memory that new processes can have (proc(5)); 0 if the kernel does not report it."""
     with contextlib.suppress(OSError), open("/proc/meminfo") as file:
         for line in file:
             if line.startswith("MemAvailable:"):
@@ -370,7 +370,7 @@ def _free_port() -> int:
 
 
 def _own_address() -> str:
-    """The address of this host's name, else that of its first interface."""
+    """The address of this host's name, else of its first interface."""
     with contextlib.suppress(OSError):
         for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET):
             if not str(info[4][0]).startswith("127."):
@@ -399,7 +399,7 @@ def name_interface(address: str) -> None:
 
 
 def lead_session() -> None:
-    """Make this process the leader of a session, as a fork where it leads a group already."""
+    """Make this process the leader of a session, as a fork if it leads a group already."""
     if os.getsid(0) == os.getpid():
         return
     if child := os.fork():

@@ -41,10 +41,10 @@ from ..machine import (
     visibility,
 )
 from ..plan import LaunchPlan, RankPlan
-from ..request import LOCAL_RANK_FLAG, LaunchRequest
+from ..request import LaunchRequest
 from ..results import read_file
 from ..script import ScriptSource
-from ..spelling import Dialect, Rendered, TrialNeeds, bare, declared_as
+from ..spelling import Dialect, Rendered, TrialNeeds
 
 INJECTED = Path(__file__).resolve().parents[2] / "runtime" / "injected"
 DEFAULT_PORT = 29500
@@ -61,7 +61,6 @@ def as_script_starts(
 
     An external script that starts its ranks itself is started once.
     """
-    request = with_declared_local_rank(request, source)
     facts = source.facts
     if not dialect.is_external or request.kind == "program":
         return request
@@ -70,20 +69,6 @@ def as_script_starts(
     if request.alone and request.processes is None and not facts.spreads:
         return replace(request, processes=1)
     return request
-
-
-def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> LaunchRequest:
-    """``--local_rank=N`` if the script declares it; LOCAL_RANK is in its environment anyway.
-
-    A wrapped launcher that always adds the flag does so unless the parser would refuse it.
-    """
-    declared = declared_as(source.declared, LOCAL_RANK_FLAG)
-    flag = request.local_rank_flag
-    if declared and flag != "":
-        flag = next(name for name in declared.names if bare(name) == bare(LOCAL_RANK_FLAG))
-    elif flag and source.flags is not None:
-        flag = None
-    return replace(request, local_rank_flag=flag)
 
 
 def rank_log_paths(folder: str, ranks: Iterable[int]) -> tuple[str, ...]:

@@ -219,14 +219,13 @@ def compile_time(task: RankTask | None) -> Compiled:
 
 def started_ranks(task: RankTask) -> int:
     """Ranks that one process started by itself, by any rank's report; 1 if none has reported."""
-    numbers = (path.stem.removeprefix("result_rank") for path in _result_files(task))
+    numbers = (
+        path.stem.removeprefix("result_rank")
+        for path in tuple(Path(task.folder).glob(f"{Path(result_file(0)).stem}*.json"))
+    )
     ranks = (int(number) if number.isdecimal() else 0 for number in numbers)
     found = (_read_result(task, rank) for rank in ranks)
     return max((result.world_size for result in found if result), default=1)
-
-
-def _result_files(task: RankTask) -> tuple[Path, ...]:
-    return tuple(Path(task.folder).glob(f"{Path(result_file(0)).stem}*.json"))
 
 
 def _read_unfinished(task: RankTask, rank: int) -> RankResult | None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from ..config_file import compose_yaml, read_config, read_document
 from ..dialects import PREFIXES, decode_document
 from ..flags import is_for_tune, own_flag
 from ..input_file import is_file
-from ..request import LaunchRequest
+from ..request import LOCAL_RANK_FLAG, LaunchRequest
 from ..script import (
     Declared,
     NamedFile,
@@ -35,7 +36,7 @@ from ..script import (
     plain_text,
     refused_flags,
 )
-from ..spelling import find_argument, is_of_batch
+from ..spelling import bare, declared_as, find_argument, is_of_batch
 from ..verbs import LAUNCHING, VERBS, nearest_verb
 from .wrapped_launch import unwrap_launcher
 
@@ -232,7 +233,21 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
                 f"flags of the launcher before the script: autoconf-launch {verb}{word} … "
                 f"{source.script}."
             )
-    return request, source
+    return _with_local_rank(request, source), source
+
+
+def _with_local_rank(request: LaunchRequest, source: ScriptSource) -> LaunchRequest:
+    """``--local_rank=N`` if the script declares it; LOCAL_RANK is in its environment anyway.
+
+    A wrapped launcher that always adds the flag does so unless the parser would refuse it.
+    """
+    declared = declared_as(source.declared, LOCAL_RANK_FLAG)
+    flag = request.local_rank_flag
+    if declared and flag != "":
+        flag = next(name for name in declared.names if bare(name) == bare(LOCAL_RANK_FLAG))
+    elif flag and source.flags is not None:
+        flag = None
+    return replace(request, local_rank_flag=flag)
 
 
 def _refuse_misplaced(request: LaunchRequest) -> None:

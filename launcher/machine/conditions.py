@@ -1,4 +1,4 @@
-"""What the machine did beside a trial: load, GPU clocks, throttling."""
+"""Conditions of the machine during a trial: load, GPU clocks, throttling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EVERY_S = 10.0
 class Weather:
     """Load and clocks during a trial; ``look`` while it computes, ``conditions`` at its end.
 
-    The GPUs are asked by a separate process meanwhile, so that nothing waits for the driver.
+    A separate process queries the GPUs meanwhile, so that nothing waits for the driver.
     """
 
     def __init__(self, devices: Sequence[Device] = ()) -> None:

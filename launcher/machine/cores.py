@@ -44,7 +44,7 @@ def split_cores(cores: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ..
 
 
 def physical_cores(usable: list[int], topology: Path = _TOPOLOGY) -> tuple[int, ...]:
-    """The first usable thread of each physical core; all of ``usable`` where nothing is known."""
+    """The first usable thread of each physical core; all of ``usable`` if nothing is known."""
     first: dict[str, int] = {}
     for core in usable:
         try:
@@ -61,7 +61,7 @@ def usable_cores() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of ``host`` (an address of this machine) that nobody listens on now.
+    """A TCP port of ``host`` (an address of this machine) without a listener.
 
     The port is free again when this returns, so another process can take it before rank 0
     listens there. The kernel hands out such ports in no order, which makes that rare; the

@@ -27,7 +27,7 @@ from .gpus import (
 def visible_gpus(python: str | None = None) -> tuple[Gpu, ...]:
     """GPUs in the order that CUDA_VISIBLE_DEVICES gives; empty without a driver.
 
-    Numbers in the variable are those of ``nvidia-smi``, whatever CUDA_DEVICE_ORDER says.
+    Numbers in the variable are ``nvidia-smi``'s, regardless of CUDA_DEVICE_ORDER.
 
     Args:
         python: the script's interpreter, if it is not ours.
@@ -103,7 +103,7 @@ def as_device(gpu: Gpu) -> Device:
 def visibility(devices: Sequence[Device]) -> dict[str, str]:
     """Variables by which CUDA or HIP shows exactly these devices, in this order.
 
-    Numbers are those of ``nvidia-smi``; CUDA's own order differs if GPUs are unlike. AMD's HIP
+    Numbers are ``nvidia-smi``'s; CUDA's own order differs if GPUs are unlike. AMD's HIP
     reads CUDA's variable, too, but prefers its own one.
     """
     order = {} if devices[0].is_cpu else {ORDER: BUS_ORDER}

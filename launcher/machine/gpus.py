@@ -34,7 +34,7 @@ _PROCESSES = "gpu_uuid,pid,used_gpu_memory,process_name"
 _NO_UNITS = "--format=csv,noheader,nounits"
 _SMI_S, _TORCH_S = 20.0, 120.0
 _IN_USE = 0.05
-"""Share of a GPU's memory in use that is worth a question by whom; a desktop takes a little."""
+"""Share of a GPU's memory above which its users are listed; a desktop takes a little."""
 _SLICE_USABLE = 0.95
 """Part of the size in a MIG profile's name that a slice really has: 9.5 GiB in ``1g.10gb``."""
 
@@ -54,12 +54,12 @@ class GpuUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU, or one MIG slice of a GPU.
+    """A GPU, or a MIG slice of a GPU.
 
     Attributes:
         index: number of the GPU in ``nvidia-smi``, also for a slice of it.
-        uuid: name that CUDA knows in every order of the GPUs; "" if torch was asked, which counts
-            only visible GPUs.
+        uuid: name that CUDA knows in every order of the GPUs; "" for GPUs that only torch reports,
+            which counts the visible ones.
         visible_as: name in ``VISIBLE`` by which a process gets this one.
         memory_bytes: whole memory; 0 for a GPU that shares the machine's.
         free_bytes: memory that no process holds; None if unknown.
@@ -78,12 +78,10 @@ class Gpu:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a MIG slice."""
         return self.uuid.startswith("MIG-")
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether only one process at a time can compute on it."""
         return self.mode.startswith("Exclusive")
 
     @property
@@ -93,7 +91,6 @@ class Gpu:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a notable part of its memory is in use."""
         return self.used_bytes > _IN_USE * self.memory_bytes
 
 
@@ -124,7 +121,7 @@ def seen_at_once(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def names_none(value: str) -> bool:
-    """Whether a value of ``VISIBLE`` hides all GPUs, as "" and "-1" do."""
+    """True if a value of ``VISIBLE`` hides all GPUs, as "" and "-1" do."""
     return re.match(r"\s*([0-9]|GPU-|MIG-)", value) is None
 
 
@@ -276,7 +273,7 @@ _BUILT_FOR_GPUS = re.compile(r"^(cuda|hip)\b[^=]*= *['\"]", re.MULTILINE)
 
 
 def _may_have_gpu(python: str) -> bool:
-    """Whether it is worth importing torch, which takes seconds, to ask it."""
+    """Return whether importing torch, which takes seconds, may find a GPU."""
     if not (python or _is_torch_for_gpus()):
         return False
     if any(os.path.exists(path) for path in _DRIVER_FILES):  # noqa: PTH110
@@ -289,7 +286,7 @@ def _may_have_gpu(python: str) -> bool:
 
 
 def _is_torch_for_gpus() -> bool:
-    """Whether this interpreter has a torch that was built with CUDA or HIP; it is not imported."""
+    """Return whether this interpreter's torch was built with CUDA or HIP; it is not imported."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False

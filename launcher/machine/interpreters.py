@@ -1,4 +1,4 @@
-"""Which Python a word of a command line means, and which word means ours."""
+"""The Python that a word of a command line means, and the word for ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUR_COMMAND = (sys.executable, *_SAFE_PATH, "-m", "autoconf_launch.launcher.cli"
 
 
 def other_python(word: str) -> str | None:
-    """Path of the Python that a shell would run; None where that is ours, or it finds none.
+    """Path of the Python that a shell would run; None if it is ours, or none is found.
 
     Raises:
         ConfigError: a path is given, and nothing there can be run.
@@ -35,14 +35,14 @@ def other_python(word: str) -> str | None:
 
 
 def python_beside(launcher: str) -> str | None:
-    """Another Python than ours in whose environment a launcher stands, as torchrun does."""
+    """Another Python than ours in whose environment a launcher is installed, as torchrun is."""
     found = shutil.which(launcher)
     beside = Path(found).with_name("python") if found else None
     return other_python(str(beside)) if beside and os.access(beside, os.X_OK) else None
 
 
 def our_python() -> str:
-    """``python`` where a shell would run ours, else its path."""
+    """``python`` if a shell would run ours, else its path."""
     found = shutil.which("python")
     return "python" if found and _is_ours(Path(found)) else sys.executable
 
@@ -109,7 +109,7 @@ def python_of(runner: Sequence[str]) -> str:
 
 
 def _is_ours(python: Path) -> bool:
-    """Whether it is our file in our folder: environments are folders of links to one file."""
+    """Return whether it is our file in our folder: environments are folders of links to a file."""
     ours = Path(sys.executable)
     return python.samefile(ours) and python.parent.samefile(ours.parent)
 

@@ -42,7 +42,7 @@ _UNDISTURBED = 0.25
 
 @cache
 def is_this_machine(host: str) -> bool:
-    """Whether a name or an address is one of this machine's own."""
+    """True for this machine's own names and addresses."""
     own = socket.gethostname()
     if host in (LOCAL, own, own.partition(".")[0]):
         return True
@@ -70,12 +70,12 @@ def started_hosts(request: LaunchRequest, cluster: ClusterSpec) -> tuple[str, ..
 
 
 def is_cpu(cluster: ClusterSpec) -> bool:
-    """Whether its slots are processes on a CPU."""
+    """True if its slots are processes on a CPU."""
     return cluster.devices[0].is_cpu
 
 
 def cpu_machine(node: Node) -> Machine:
-    """What a node of CPU processes computes, each with its share of this machine; roughly."""
+    """Rough speed of a node of CPU processes, each with its share of this machine."""
     ranks = len(node.devices)
     link = with_links(node)
     assert link.link_bytes_per_s is not None

@@ -1,7 +1,7 @@
 """Recorded measurements: tables, published runs, journals, and how predictions compare."""
 
 from .row import MeasurementFile
-from .training_runs import TrainingRun, TrainingRuns, read_training_runs, row_to_fill
+from .training_runs import TrainingRuns, read_training_runs, row_to_fill
 from .validation import (
     Calibration,
     Fits,

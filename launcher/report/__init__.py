@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from .cells import (
         TF32_SWITCH,
         amount,
-        count_text,
         csv_text,
         duration_text,
         format_gains_text,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         step_text,
         step_time_text,
         table_of,
-        three_digits,
         write_csv,
     )
     from .columns import RULES_IN_WORDS, WaterfallStep, nodes_text, step_waterfall
@@ -43,11 +41,9 @@ if TYPE_CHECKING:
     )
     from .fit import (
         ANSWERS,
-        ROUGH_CPU,
         fit_document,
         fit_text,
         host_limit_text,
-        parts_table,
         rooms_table,
         script_document,
         script_text,
@@ -135,17 +131,17 @@ else:
         __name__,
         {
             ".cells": (
-                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib label "
+                "TF32_SWITCH amount csv_text duration_text format_gains_text gib label "
                 "launch_label memory_size memory_unit minutes_text number_text percent range_text "
                 "save_file save_text seconds_text shown_name size_text step_text step_time_text "
-                "table_of three_digits write_csv"
+                "table_of write_csv"
             ),
             ".columns": "RULES_IN_WORDS WaterfallStep nodes_text step_waterfall",
             ".doctor": (
                 "blocked_text cluster_document doctor_document doctor_lines problems require_gpus"
             ),
             ".fit": (
-                "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table rooms_table "
+                "ANSWERS fit_document fit_text host_limit_text rooms_table "
                 "script_document script_text why_not_fit"
             ),
             ".measurements": (

@@ -33,9 +33,9 @@ from autoconf_launch.core import (
 from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates, limit_to_lift
 from ..first_forward import Room, TracedScript
 from ..machine import is_cpu
-from ..report import amount, size_text
 from .cells import (
     adapters_text,
+    amount,
     count_text,
     format_gains_document,
     format_gains_text,
@@ -44,6 +44,7 @@ from .cells import (
     memory_size,
     memory_unit,
     percent,
+    size_text,
     step_time_text,
     table_of,
     trainer_text,

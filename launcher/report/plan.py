@@ -47,13 +47,12 @@ from .measurements import (
     verifying_text,
 )
 from .plan_reasons import (
+    CHANGE_COLUMNS,
+    LOSER_COLUMNS,
     bands_text,
     change_text,
-    changes_text,
     cluster_text,
     hidden_sends,
-    loser_document,
-    losers_table,
     name_of,
     near_first,
     ranked_tables,
@@ -62,7 +61,7 @@ from .plan_reasons import (
     sensitivity_lines,
     why_nothing,
 )
-from .tables import cells_table, each, rows_header, rows_lines, rows_text
+from .tables import cells_table, each, rows_documents, rows_header, rows_lines, rows_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
@@ -114,7 +113,7 @@ def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
     if answer.verifying is not None:
         document["verifying"] = verifying_document(answer.verifying)
     if answer.request.explain and found.best:
-        document["explanation"] = [loser_document(answer, one) for one in answer.losers]
+        document["explanation"] = rows_documents(LOSER_COLUMNS, answer.losers, answer)
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds}
             for step in step_waterfall(found.best[0].parts)
@@ -166,7 +165,7 @@ def _explanation(answer: PlanAnswer) -> Iterator[str]:
     if lines := list(sensitivity_lines(answer)):
         yield "\n".join(lines)
     if answer.losers:
-        yield losers_table(answer)
+        yield rows_text(LOSER_COLUMNS, answer.losers, answer)
     if answer.request.explain and answer.plan.best and answer.plan.best[0].parts:
         first = answer.plan.best[0]
         if first.stages:
@@ -230,7 +229,7 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
     yield from ranked_tables(answer)
     if answer.changes:
         yield _why_changes(answer)
-        yield changes_text(answer)
+        yield rows_text(CHANGE_COLUMNS, answer.changes, answer)
     if answer.plan.best:
         yield "\n".join(_notes(answer))
 

@@ -27,9 +27,9 @@ from .cells import (
     number_text,
     percent,
     step_time_text,
-    table_of,
 )
 from .columns import RULES_IN_WORDS, nodes_text, number_cells, ranking_text, row_documents
+from .tables import Column, each, rows_text
 
 _PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
@@ -93,20 +93,30 @@ def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
     return slowdown(one, best, question.training.machine.gpus_per_node)
 
 
-def losers_table(answer: PlanAnswer) -> str:
-    """Well-known families compared with the best layout, and the reason that each lost."""
-    rows = [
-        [
-            one.family.name,
-            name_of(one.planned.layout) if one.planned else "-",
-            "-" if one.slower is None or not one.planned else step_time_text(one.planned.step_s),
-            "-" if one.slower is None else percent(one.slower, "+"),
-            loser_reason(answer, one),
-        ]
-        for one in answer.losers
-    ]
-    headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
-    return table_of(rows, headers, ["left", "left", "right", "right", "left"])
+def _planned_of(name: str) -> Column:
+    """A column of a row of the plan for the best layout of a family; None if none is valid."""
+
+    def value(answer: PlanAnswer, one: Loser) -> Any:
+        return row_documents(answer, [one.planned])[0][name] if one.planned else None
+
+    return each(name, value)
+
+
+LOSER_COLUMNS = (
+    each("layout", "family.name", "layout", is_left=True),
+    each("", lambda a, one: one.planned and name_of(one.planned.layout), "its best", is_left=True),
+    _planned_of("candidate"),
+    each("fits"),
+    each(
+        *("step_time_s", lambda a, one: one.planned.step_s if one.fits else None, "step"),
+        shown=step_time_text,
+    ),
+    each("slower", "", "slower", lambda share: percent(share, "+")),
+    _planned_of("peak_memory_gib"),
+    _planned_of("parts"),
+    each("why", loser_reason, "why (shares of the best one's step)", is_left=True),
+)
+"""Well-known families compared with the best layout, and the reason that each lost."""
 
 
 def slowdown(one: Planned, best: Planned, node: int) -> str:
@@ -224,11 +234,15 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
     )
 
 
+REJECTED_COLUMNS = (
+    each("", lambda found, one: RULES_IN_WORDS[one[0]], "ruled out", is_left=True),
+    each("", lambda found, one: f"{one[1]:,}", "layouts"),
+)
+
+
 def rejected_table(found: Plan) -> str:
     """Layouts by the rule that rejects them, most first."""
-    counts = sorted(found.rejected, key=lambda one: -one[1])
-    rows = [[RULES_IN_WORDS[name], f"{count:,}"] for name, count in counts]
-    return table_of(rows, ["ruled out", "layouts"], ["left", "right"])
+    return rows_text(REJECTED_COLUMNS, sorted(found.rejected, key=lambda one: -one[1]), found)
 
 
 def bands_text(bands: Iterable[StepBand], runs: str) -> str:
@@ -291,19 +305,17 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     return ", ".join(words)
 
 
-def changes_text(answer: PlanAnswer) -> str:
-    """A table of what would help, with the best layout of each."""
-    rows = []
-    for changed in answer.changes:
-        one = changed.plan.best[0]
-        cells = number_cells(changed, one)
-        names = ("step", "tokens/s/GPU", "memory", "free")
-        text, runs = change_text(answer, changed), changed.states([one])
-        rows.append(
-            [text, name_of(one.layout), *(cells[name] for name in names), runs[0].runs_here]
-        )
-    headers = ["nearest change", "its best", "step", "tokens/s/GPU", "memory", "free", "runs here"]
-    return table_of(rows, headers, ["left", "left", *["right"] * 4, "left"])
+def _changed_number(header: str) -> Column:
+    return each("", lambda a, one: number_cells(one, one.plan.best[0])[header], header)
+
+
+CHANGE_COLUMNS = (
+    each("", change_text, "nearest change", is_left=True),
+    each("", lambda a, one: name_of(one.plan.best[0].layout), "its best", is_left=True),
+    *map(_changed_number, ("step", "tokens/s/GPU", "memory", "free")),
+    each("", lambda a, one: one.states(one.plan.best[:1])[0].runs_here, "runs here", is_left=True),
+)
+"""The nearest trainings that would help, with the best layout of each."""
 
 
 def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
@@ -409,21 +421,6 @@ def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
             f"{factor:g}": None if row is None else list(row.counts)
             for factor, row in found.networks
         },
-    }
-
-
-def loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
-    """A well-known family as a JSON object."""
-    row = next(iter(row_documents(answer, [one.planned] if one.planned else [])), {})
-    return {
-        "layout": one.family.name,
-        "candidate": row.get("candidate"),
-        "fits": one.fits,
-        "step_time_s": row.get("step_time_s") if one.fits else None,
-        "slower": one.slower,
-        "peak_memory_gib": row.get("peak_memory_gib"),
-        "parts": row.get("parts"),
-        "why": loser_reason(answer, one),
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
 from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import FailureKind, Grade, MemoryUse, ModelSpec, plural
 
 from ..events import RoundFinished, SpaceBuilt, Standing, TrialFinished
-from ..report import amount, count_text, label, launch_label, minutes_text, size_text
+from .cells import amount, count_text, label, launch_label, minutes_text, size_text
 
+_TOO_WIDE = math.log(2.5)
+"""Half-width of an interval, as a logarithm, from which its mean is not shown."""
 _SHOWN_LOG_LINES = 6
 
 
@@ -68,8 +69,8 @@ def round_line(event: RoundFinished) -> str:
 
 
 def behind_text(standing: Standing) -> str:
-    """Slowdown of a configuration against the leader, with the interval."""
-    if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
+    """How much slower a configuration is than the leader, with the interval."""
+    if standing.width > max(_TOO_WIDE, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
     if standing.behind > math.log(2.0):

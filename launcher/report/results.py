@@ -11,10 +11,10 @@ from typing import Any
 from autoconf_launch.autotuner.measurement import (
     AGAIN_SUFFIX,
     FINAL_SUFFIX,
-    drift,
     measured_name,
 )
 from autoconf_launch.autotuner.playoff import SOAK_SUFFIX, Summary
+from autoconf_launch.autotuner.search import drift
 from autoconf_launch.autotuner.space import (
     Measurement,
     Objective,
@@ -236,7 +236,7 @@ def trial_rows(summary: Summary) -> list[TrialRow]:
     """A row for each record, at its configuration's only speed."""
     decision, winner = summary.decision, summary.decision.winner
     judged = {record.trial.name: _PLAYOFF for record in decision.played}
-    if winner and judged and decision.gap:
+    if winner and judged and decision.is_verified:
         judged[winner.trial.name] = _VERIFICATION
     other = "search only" if judged else "measured"
     return [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.measurement import Drift, measured_name
+from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.playoff import (
     MOST_MEMORY,
     Decision,
@@ -18,7 +18,14 @@ from autoconf_launch.autotuner.playoff import (
     TimeParts,
     TimeRange,
 )
-from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
+from autoconf_launch.autotuner.search import (
+    Drift,
+    NoRoom,
+    OptimalityBound,
+    Skipped,
+    StopKind,
+    StopReason,
+)
 from autoconf_launch.autotuner.space import Prediction, Record, longer_budget
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 from autoconf_launch.core import Candidate, Failure, MemoryUse, plural
@@ -206,7 +213,7 @@ def findings(summary: Summary) -> tuple[str, ...]:
     refused = decision.soak.refused if decision.soak else ()
     return (
         *drift_findings(summary.drift),
-        *_playoff(decision, labels(summary)),
+        *_playoff(decision),
         *map(refusal_text, refused),
         *filter(None, [summary.impossible]),
         *summary.notes,
@@ -240,8 +247,8 @@ def _machine(level: float) -> tuple[str, ...]:
         return ()
     slower = f"{_percent(level)} {'slower' if level > 0.0 else 'faster'}"
     return (
-        f"The machine was about {slower} at the end of the search than at its start, as repeats "
-        "of the baseline showed; the playoff includes what would be the best at that speed.",
+        f"The machine was about {slower} at the end of the search than at its start, as a repeat "
+        "of the baseline showed.",
     )
 
 
@@ -254,18 +261,12 @@ def _milliseconds(record: Record) -> str:
     return f"{number_text(record.measurement.latency_ms)} ms" if record.measurement else "-"
 
 
-def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:
+def _playoff(decision: Decision) -> Iterator[str]:
     for record in decision.failed:
         if record.failure:
             name = measured_name(record.trial.name)
             why = failure_text(record.failure)
             yield f"{name} failed in the playoff ({why}) and was eliminated."
-    if (found := decision.overtaken) is not None:
-        leader, before = (known.get(name, name) for name in (found.leader, found.best))
-        how = f"Re-measured in {'turn' if decision.in_turn else 'rounds'}, {leader}"
-        best = f"{before}, which was best in the search"
-        shown = f"is better than {best}."
-        yield f"{how} {shown if found.is_shown else f'leads {best}; they are tied within noise.'}"
 
 
 _MOST_PLANNED = 24

@@ -8,22 +8,19 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, measured_name
+from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.playoff import (
     Decision,
-    DecisionVerdict,
     LearningRateAdvice,
-    Resolution,
-    SpeedGap,
     Summary,
     SummaryRow,
+    TuneVerdict,
 )
 from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
 from .cells import (
-    duration_text,
     is_unshown,
     label,
     number_text,
@@ -66,15 +63,8 @@ _NOT_SHOWN = (
 )
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _CHOSEN = "Values chosen for what your configuration leaves open:"
-_FAR_SLOWER = math.log(1.25)
-_ONCE = "Possibly as fast, measured only once"
-_BY_TRIALS = "Possibly as fast, by single trials alone"
-_UNCONFIRMED = "Unconfirmed, as faster only in a single trial"
-_CONFIRM = "The same command with a longer --budget goes on from here and compares them in turn."
-_MOST_COLD = 1.5
-"""How many times as long a step may take because its caches are cold."""
-_BUSIER, _BUSIER_TIMES = 0.5, 1.25
-"""Difference and ratio of load averages from which the higher one is named as a cause."""
+_SINGLE = "The same command with a longer --budget goes on from here and compares them in rounds."
+_NOISY = "A quieter machine or --effort thorough can separate them."
 
 
 def table_text(summary: Summary) -> str:
@@ -99,7 +89,6 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
     ]
     doubt = [
         *filter(None, [summary.impossible]),
-        *_gap_lines(summary),
         *_tie_lines(summary),
         *_check_lines(summary, crash),
         *_stop_lines(summary),
@@ -112,8 +101,7 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
 def _stop_lines(summary: Summary) -> list[str]:
     """Why it ended, unless it is complete and yet nothing was shown, which is the answer then."""
     is_complete = summary.stop is not None and summary.stop.kind is StopKind.EXPLORED
-    is_shown = summary.decision.verdict is not DecisionVerdict.INCONCLUSIVE
-    is_shown = is_shown and _NOT_SHOWN not in _no_gain_lines(summary)
+    is_shown = summary.decision.verdict is not TuneVerdict.INCONCLUSIVE
     stop = [stop_text(summary)] if summary.stop and (is_shown or not is_complete) else []
     return [*stop, *([parts_text(summary.parts)] if summary.parts else [])]
 
@@ -127,14 +115,8 @@ def details_text(summary: Summary) -> str:
     decision = summary.decision
     lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
-        tied, near = (
-            _rivals(summary, _near_enough(decision, names), differences=True)
-            for names in (decision.ties, decision.near)
-        )
-        lines += (
-            [f"{_tie_heading(decision)}: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
-        )
-        lines += [f"{_ONCE}: {', '.join(near)}."] if len(near) > _MOST_NAMES else []
+        ties = _names(summary, len(decision.ties))
+        lines += [f"{_tie_heading(decision)}: {ties}."] if len(decision.ties) > _MOST_NAMES else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
         lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
     return "".join(f"{line}\n" for line in lines)
@@ -168,10 +150,9 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "baseline": summary.baseline.trial.name if summary.baseline else None,
         "speed_up": encode(decision.speed_up),
         "paired_rounds": decision.rounds if decision.paired else 0,
-        "ties": list(decision.ties),
-        "near": list(decision.near),
+        "verdict": decision.verdict.value,
+        "ties": [name for name, _ in decision.ties],
         "findings": list(findings(summary)),
-        "resolution": encode(decision.resolution),
         "crash": crash_text(decision.soak) or None,
         "soak": soak_document(decision.soak),
         "meaning": meaning_document(decision.meaning),
@@ -223,7 +204,7 @@ def _best_line(summary: Summary) -> str:
         return f"{best}. It is your configuration."
     if decision.speed_up is None or baseline is None or _no_gain_lines(summary):
         return f"{best}."
-    rounds = f"{plural(decision.rounds, 'playoff round')}{' in turn' * decision.in_turn}"
+    rounds = plural(decision.rounds, "playoff round")
     how = f", {rounds if decision.paired else 'single trials'}"
     return f"{best}, {speed_up_text(decision.speed_up, 'your configuration', how)}."
 
@@ -234,26 +215,17 @@ def _is_baseline(summary: Summary) -> bool:
 
 
 def _no_gain_lines(summary: Summary) -> list[str]:
-    decision, baseline = summary.decision, summary.baseline
-    if decision.winner is None or baseline is None or summary.alone:
+    """The answer first if nothing is faster than what the user has."""
+    decision = summary.decision
+    if decision.winner is None or summary.baseline is None or summary.alone:
         return []
-    best = decision.winner.trial.name
-    if decision.verdict is DecisionVerdict.FASTER:
-        return [_own_is_best(summary)] if _is_baseline(summary) else _unshown_lines(decision)
-    rivals = {*decision.ties, *decision.near} - set(_looked_far_slower(decision))
-    if _is_baseline(summary) and not decision.rounds and not rivals:
-        return [_FASTEST]
-    is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
-    is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
-    is_as_fast = is_known and not _looked_faster(decision)
-    if is_alike:
-        return [_as_fast(summary) if is_as_fast else _NOT_SHOWN]
-    return _unshown_lines(decision)
-
-
-def _unshown_lines(decision: Decision) -> list[str]:
-    is_open = decision.speed_up is not None and is_unshown(decision.speed_up)
-    return [_NOT_SHOWN] if is_open else []
+    if not _is_baseline(summary):
+        is_open = decision.speed_up is not None and is_unshown(decision.speed_up)
+        return [_NOT_SHOWN] if is_open else []
+    if decision.verdict is TuneVerdict.INCONCLUSIVE:
+        return [_NOT_SHOWN]
+    is_tie = decision.verdict is TuneVerdict.TIE
+    return [_as_fast(summary) if is_tie else _own_is_best(summary)]
 
 
 def _own_failure_lines(summary: Summary) -> list[str]:
@@ -296,12 +268,6 @@ def _own_is_best(summary: Summary) -> str:
     return f"No gain: {label(faster.trial.candidate)} was faster in its trial, but {why}."
 
 
-def _looked_faster(decision: Decision) -> tuple[str, ...]:
-    """Rivals whose figures, though not shown, are better by more than what was resolved for."""
-    wanted = decision.resolution.wanted if decision.resolution else NORMAL.precision
-    return tuple(name for name, behind in decision.behind if behind < -wanted)
-
-
 def speed_text(summary: Summary) -> str:
     """``183.2 samples/s (0.175 s per step)``: the winner's one speed, as it met the others."""
     decision = summary.decision
@@ -318,125 +284,37 @@ def _objective(summary: Summary) -> Objective:
     return next(one for one in OBJECTIVES.values() if one.name == summary.metric)
 
 
-def _gap_lines(summary: Summary) -> list[str]:
-    """Why the playoff measured another speed of the winner than its verification run."""
-    gap = summary.decision.gap
-    if gap is None:
-        return []
-    is_slower = gap.verified_s > gap.measured_s
-    other = "its launches in the playoff were"
-    if summary.decision.rounds == 1:
-        other = "its launch in the playoff was"
-    whose, is_other_slower, other_s = "the verification run's speed", not is_slower, gap.measured_s
-    if not summary.decision.played:
-        other = "the verification run was"
-        whose, is_other_slower, other_s = "the speed in the search", is_slower, gap.verified_s
-    return [
-        f"That is {whose}; {other} {'slower' if is_other_slower else 'faster'} "
-        f"({seconds_text(other_s)} per step), {_cause(gap, slower=is_slower)}."
-    ]
-
-
-def _cause(gap: SpeedGap, *, slower: bool) -> str:
-    loads = gap.measured_load, gap.verified_load
-    if None not in loads:
-        measured, verified = (load or 0.0 for load in loads)
-        more, less = max(measured, verified), min(measured, verified)
-        if (
-            more >= less + _BUSIER
-            and more >= _BUSIER_TIMES * less
-            and (more == verified) is slower
-        ):
-            return (
-                "probably because of other work on this machine (load average "
-                f"{measured:.1f} before, {verified:.1f} in the verification run)"
-            )
-    if gap.in_turn and gap.verified_s < gap.measured_s <= _MOST_COLD * gap.verified_s:
-        return "as they take turns and start each one with cold caches"
-    return "for no known reason: launches minutes apart can differ"
-
-
 def _tie_lines(summary: Summary) -> list[str]:
-    lines, decision = [], summary.decision
-    faster = () if decision.rounds else _looked_faster(decision)
-    if faster:
-        lines.append(f"{_UNCONFIRMED}: {_names(summary, faster)}. {_CONFIRM}")
-    if ties := [name for name in _near_enough(decision, decision.ties) if name not in faster]:
-        is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
-        names = _names(summary, ties, differences=is_ranked)
-        lines.append(f"{_tie_heading(decision)}: {names}.")
-        lines += [resolution_text(decision)] if decision.resolution else []
-    if near := _near_enough(decision, decision.near):
-        lines.append(f"{_ONCE}: {_names(summary, near)}.")
+    """What noise does not separate from the best, and what to do if that leaves too much open."""
+    decision = summary.decision
+    if not decision.ties:
+        return []
+    lines = [f"{_tie_heading(decision)}: {_names(summary, _MOST_NAMES)}."]
+    if decision.verdict is TuneVerdict.INCONCLUSIVE:
+        lines.append(_NOISY if decision.rounds else _SINGLE)
     return lines
 
 
-def _looked_far_slower(decision: Decision) -> tuple[str, ...]:
-    return tuple(name for name, log_ratio in decision.behind if log_ratio > _FAR_SLOWER)
-
-
-def _near_enough(decision: Decision, names: Sequence[str]) -> list[str]:
-    """The rivals of these that may be called as fast."""
-    slower = _looked_far_slower(decision)
-    return [name for name in names if name not in slower]
-
-
 def _tie_heading(decision: Decision) -> str:
-    return "Tied with the best, within noise" if decision.rounds else _BY_TRIALS
+    if decision.verdict is not TuneVerdict.INCONCLUSIVE:
+        return "Tied with the best, within noise"
+    how = plural(decision.rounds, "playoff round") if decision.rounds else "single trials"
+    if not math.isfinite(decision.width):
+        return f"Not separated from it by {how}"
+    most = f"{100.0 * math.expm1(decision.width):.0f} %"
+    return f"Not separated from it by {how}, which show differences above {most}"
 
 
-def _names(summary: Summary, names: Sequence[str], *, differences: bool = True) -> str:
-    more = len(names) - _MOST_NAMES
-    shown = ", ".join(_rivals(summary, names[:_MOST_NAMES], differences=differences))
-    return shown + (f" and {more} more" if more > 0 else "")
+def _names(summary: Summary, most: int) -> str:
+    """Labels of the ties, each with how much slower or faster than the best it was measured."""
+    known, ties = labels(summary), summary.decision.ties
+    shown = ", ".join(f"{known.get(name, name)}{_behind(behind)}" for name, behind in ties[:most])
+    return shown + (f" and {len(ties) - most} more" if len(ties) > most else "")
 
 
-def _rivals(summary: Summary, names: Sequence[str], *, differences: bool) -> list[str]:
-    """Labels of configurations, each with how much slower than the best it was measured.
-
-    A playoff says nothing of what looked faster: noise does not distinguish it from the best.
-    """
-    behind, known = dict(summary.decision.behind), labels(summary)
-    return [
-        f"{known.get(name, name)}"
-        f"{_behind(behind.get(name), decision=summary.decision) if differences else ''}"
-        for name in names
-    ]
-
-
-def _behind(log_ratio: float | None, *, decision: Decision) -> str:
-    if log_ratio is not None and not decision.rounds and log_ratio <= -NORMAL.precision:
-        return f" ({math.exp(-log_ratio):.2f}x faster)"
-    if log_ratio is None or round(100.0 * math.expm1(log_ratio)) <= 0:
-        return ""
-    return f" ({_percent(log_ratio)} slower)"
-
-
-def resolution_text(decision: Decision) -> str:
-    """Smallest difference that the rounds could show, and the time for a smaller one."""
-    found = decision.resolution
-    assert found is not None
-    if decision.verdict is DecisionVerdict.INCONCLUSIVE:
-        return f"The playoff was too noisy to rank them ({plural(found.rounds, 'round')})."
-    text = f"The playoff can detect differences above {_percent(found.width)}"
-    if found.further == 0:
-        return f"{text}."
-    wanted = _percent(found.wanted)
-    if found.further is None:
-        return f"{text}; this machine is too noisy to resolve {wanted}."
-    more = duration_text(found.further * found.round_s)
-    return f"{text}; to resolve {wanted}, allow {more} more{_with_effort(found)}."
-
-
-def _with_effort(found: Resolution) -> str:
-    """The flag that allows for more than an effort which wanted this."""
-    if found.wanted <= EFFORTS["thorough"].precision:
-        return ""
-    return f" (--effort {'normal' if found.wanted > NORMAL.precision else 'thorough'})"
-
-
-def _percent(width: float) -> str:
-    return f"{100.0 * math.expm1(width):.0f} %"
+def _behind(log_ratio: float) -> str:
+    percent = round(100.0 * math.expm1(abs(log_ratio)))
+    return f" ({percent} % {'slower' if log_ratio > 0.0 else 'faster'})" if percent else ""
 
 
 def advice_text(advice: LearningRateAdvice) -> str:

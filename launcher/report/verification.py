@@ -8,8 +8,7 @@ from autoconf_launch.autotuner.playoff import LackOfTime, SoakReport
 from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Aside, Asides, FailureKind, WentOn, encode, plural
 
-from ..report import label
-from .cells import number_text
+from .cells import label, number_text
 from .columns import WaterfallStep, step_waterfall, waterfall_text
 from .search import failure_text, refusal_text
 

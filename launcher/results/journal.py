@@ -392,8 +392,7 @@ def read_journal(path: Path) -> JournalContents:
 def _record(line: Any) -> Record:
     record = decode_record(line)
     trial = record.trial
-    after = trial.turn.next_name if trial.turn else trial.then
-    require_names(trial.name, *filter(None, (after, trial.then)))
+    require_names(trial.name, *([trial.turn.next_name] if trial.turn else []))
     times_s = record.measurement.step_s if record.measurement else (1.0,)
     if not times_s or not all(0.0 < time_s < _LONGEST_S for time_s in times_s):
         raise DecodeError(f"step_s is {list(times_s)}, but must be numbers above 0")

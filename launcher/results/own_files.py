@@ -189,7 +189,11 @@ def read_past(key: str) -> tuple[PastTime, ...]:
 def remember(key: str, times: Sequence[PastTime]) -> None:
     """Append the times of one tune; a folder that cannot be written is ignored."""
     path, study = past_file(), secrets.token_hex(8)
-    plain = [replace(one, study=study) for one in times if _is_plain(one)]
+    plain = [
+        replace(one, study=study)
+        for one in times
+        if (not any(isinstance(value, str) for _, value in one.candidate.extras))
+    ]
     lines = [json.dumps({"key": key, "time": encode(one)}) for one in plain]
     if path is None or not lines:
         return
@@ -217,8 +221,3 @@ def _of_line(line: bytes, key: str) -> PastTime | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return one if 0.0 < one.step_s < _LONGEST_S else None
-
-
-def _is_plain(one: PastTime) -> bool:
-    """True if no word of the user's is in it, which may be anything."""
-    return not any(isinstance(value, str) for _, value in one.candidate.extras)

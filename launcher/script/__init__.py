@@ -13,7 +13,6 @@ from .modules import (
     OwnSources,
     is_python,
     module_problem,
-    own_modules,
     own_sources,
     plain_text,
     script_path,

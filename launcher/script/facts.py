@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeGuard
 
 from autoconf_launch.core import KnobValue
 
-from .nodes import beside, last_name, literal, own_paths, path_of
+from .nodes import beside, last_name, literal, own_paths, path_of, syntax_tree
 
 
 def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
@@ -272,9 +272,8 @@ class ScriptFacts:
 @lru_cache(maxsize=256)
 def facts_of(text: str) -> ScriptFacts:
     """The facts of a source; empty if it is not Python."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = syntax_tree(text)
+    if tree is None:
         return ScriptFacts()
     nodes = tuple(ast.walk(tree))
     calls = [node for node in nodes if isinstance(node, ast.Call)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..input_file import input_text, is_file
 from ..request import LaunchRequest
 from .facts import facts_of
-from .nodes import added_folders
+from .nodes import added_folders, syntax_tree
 
 _MOST_MODULES = 80
 _MOST_STATEMENTS = 12
@@ -124,7 +124,8 @@ def own_sources(request: LaunchRequest) -> OwnSources:
     # a command that trains elsewhere, in a module that was not found
     is_stub = path.suffix != ".py" and len(read) == 1 and "torch" not in text
     is_whole = len(read) <= _MOST_MODULES and not is_stub
-    return OwnSources(script=path, text=text, modules=_texts(read), is_whole=is_whole)
+    modules = tuple(filter(None, [*read.values()][1:]))
+    return OwnSources(script=path, text=text, modules=modules, is_whole=is_whole)
 
 
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
@@ -145,8 +146,13 @@ def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -
     return next((file for file in files if file.is_file()), None)
 
 
+def _walk(text: str) -> Iterator[ast.AST]:
+    tree = syntax_tree(text)
+    return ast.walk(tree) if tree else iter(())
+
+
 def _words_of(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in _walk(text):
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, str) and value.isidentifier():
             yield value
@@ -156,15 +162,6 @@ def is_python(text: str) -> bool:
     """True if the first line of a program names Python."""
     first = text.partition("\n")[0]
     return first.startswith("#!") and "python" in first
-
-
-def own_modules(script: Path, text: str) -> tuple[str, ...]:
-    """Texts of the program's modules that a source and its own modules import."""
-    return _texts(_read_modules(script, text))
-
-
-def _texts(read: dict[Path, str]) -> tuple[str, ...]:
-    return tuple(filter(None, list(read.values())[1:]))
 
 
 def _read_modules(script: Path, text: str) -> dict[Path, str]:
@@ -198,10 +195,8 @@ def _imported_files(path: Path, text: str) -> set[Path]:
 
 
 def _added_to_path(path: Path, text: str) -> tuple[Path, ...]:
-    try:
-        return tuple(added_folders(ast.parse(text), path.parent)) if "sys.path" in text else ()
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
+    tree = syntax_tree(text) if "sys.path" in text else None
+    return tuple(added_folders(tree, path.parent)) if tree else ()
 
 
 def _root(path: Path) -> tuple[Path, str | None]:
@@ -213,11 +208,7 @@ def _root(path: Path) -> tuple[Path, str | None]:
 
 
 def _imports(text: str) -> Iterator[tuple[int, str]]:
-    try:
-        nodes = tuple(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in nodes:
+    for node in _walk(text):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -228,12 +219,12 @@ def _imports(text: str) -> Iterator[tuple[int, str]]:
 
 def _called_module(path: Path, text: str, python: str | None) -> Path | None:
     """The module whose function is all that a file calls; None if the file does more."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    makes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    if len(tree.body) > _MOST_STATEMENTS or any(isinstance(n, makes) for n in ast.walk(tree)):
+    tree, makes = syntax_tree(text), (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    if (
+        tree is None
+        or len(tree.body) > _MOST_STATEMENTS
+        or any(isinstance(n, makes) for n in ast.walk(tree))
+    ):
         return None
     calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and not n.args)
     called = {function.id for function in calls if isinstance(function, ast.Name)}

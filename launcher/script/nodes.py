@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +16,15 @@ _SAME = ("resolve", "absolute", "expanduser", "Path", "PurePath", "str", "abspat
 _JOINS = ("join", "joinpath")
 _ADDS = ("sys.path.insert", "sys.path.append", "site.addsitedir")
 _LARGEST_BASE, _LARGEST_POWER = 1000, 40
+
+
+@lru_cache(maxsize=128)
+def syntax_tree(text: str) -> ast.Module | None:
+    """The tree of a source, which all readers share; None if it is not Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def last_name(node: ast.AST) -> str:

@@ -16,7 +16,7 @@ from ..asked import UserWords
 from ..config_file import read_config
 from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, given_values
 from .modules import plain_text
-from .nodes import last_name, literal
+from .nodes import last_name, literal, syntax_tree
 
 _PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"
 _ADDS = (_ADD, "add_argument_group")
@@ -138,20 +138,20 @@ def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
         if not (long or (flag.startswith("-") and flag[1:2].isalpha())):
             continue
         short_with_value = not long and flag[:2] in flags
-        if flag not in flags and not short_with_value and not _is_beginning(flag, flags):
+        if (
+            flag not in flags
+            and not short_with_value
+            and not (flag.startswith("--") and any(known.startswith(flag) for known in flags))
+        ):
             yield flag
-
-
-def _is_beginning(flag: str, flags: frozenset[str]) -> bool:
-    return flag.startswith("--") and any(known.startswith(flag) for known in flags)
 
 
 @lru_cache(maxsize=16)
 def _flags_of(texts: tuple[str, ...]) -> frozenset[str] | None:
-    try:
-        nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
-    except (SyntaxError, ValueError, RecursionError):
+    trees = [*map(syntax_tree, texts)]
+    if None in trees:
         return None
+    nodes = [node for tree in trees if tree for node in ast.walk(tree)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     if not _is_read_whole(nodes, calls) or any(map(_is_open, calls)):
         return None
@@ -338,9 +338,8 @@ class LoaderBatch:
 @lru_cache(maxsize=64)
 def loader_batches(text: str) -> tuple[LoaderBatch, ...]:
     """Batches of the DataLoaders of a source; none if it is not Python."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = syntax_tree(text)
+    if tree is None:
         return ()
     known: dict[str, set[object]] = {}
     for node in ast.walk(tree):

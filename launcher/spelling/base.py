@@ -348,7 +348,9 @@ class Spelling(Spelled):
         return value  # type: ignore[no-any-return]
 
     def _held_place(self, inputs: LaunchInputs) -> Place | None:
-        return next((place for place in self.places if _holds(place, inputs)), None)
+        return next(
+            (place for place in self.places if (place.get(inputs) not in (None, "auto"))), None
+        )
 
     def _meaning(self, given: Any, name: str) -> LayoutValue:
         for word, meaning in self.words:
@@ -366,10 +368,6 @@ class Spelling(Spelled):
         if number % self.factor:
             raise ConfigError(f"{name} is {number}, which does not divide by {self.factor} ranks.")
         return number // self.factor
-
-
-def _holds(place: Place, inputs: LaunchInputs) -> bool:
-    return place.get(inputs) not in (None, "auto")
 
 
 def _same(word: Any, given: Any) -> bool:

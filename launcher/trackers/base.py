@@ -12,25 +12,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import singledispatchmethod
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from autoconf_launch.autotuner.space import Record, Trial
-from autoconf_launch.core import KnobValue
+from autoconf_launch.core import ConfigError, KnobValue
 
 from ..events import Event, Finished, ModelProfiled, TrialFinished
-from ..extension_points import find_reference
-from ..request import LaunchRequest
+from ..extension_points import find_reference, load_reference
+from ..input_file import input_text
+from ..request import LaunchRequest, TrackingChoice
 
 Parameters: TypeAlias = tuple[tuple[str, KnobValue], ...]
+
 """Knobs by their canonical names; tuples are written out."""
+
 Metrics: TypeAlias = tuple[tuple[str, float], ...]
+
 """Finite numbers; the unit is the last part of each name."""
+
 CLOSING_GRACE_S = 20.0
+
 """Time that a tracker has to end after its last entry."""
+
 WARNING = "!"
+
 """Start of messages from the tracker's process that need an action."""
+
 TRACKERS = MappingProxyType(
     {
         "mlflow": "autoconf_launch.launcher.trackers.mlflow:MlflowTracker",
@@ -38,8 +48,11 @@ TRACKERS = MappingProxyType(
         "wandb": "autoconf_launch.launcher.trackers.wandb:WandbTracker",
     }
 )
+
 """Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.tracker``."""
+
 _UNITS = ((1e9, "b"), (1e6, "m"), (1e3, "k"))
+
 _NOT_IN_NAMES = re.compile(r"[^\w.%+=-]+")
 
 
@@ -303,3 +316,47 @@ def _plain(value: object) -> KnobValue:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def check_tracking(choice: TrackingChoice) -> None:
+    """Check that every tracker can be made, before anything is launched.
+
+    Raises:
+        ConfigError: no tracker has this name, its library is missing, or the file of the key has
+            none.
+    """
+    for name in choice.trackers:
+        reference = find_tracker(name)
+        if name in TRACKERS:
+            _require(name, reference)
+    if "wandb" in choice.trackers and choice.wandb_key_file is not None:
+        read_key(choice.wandb_key_file)
+
+
+def read_key(path: str) -> str:
+    """The key on the first line of a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or its first line is empty.
+    """
+    try:
+        lines = input_text(Path(path).expanduser()).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text file"
+        raise ConfigError(
+            f"{path} for the Weights & Biases key cannot be read: {reason}; give the path of a "
+            "file that has the key on its first line."
+        ) from error
+    if not lines or not lines[0].strip():
+        raise ConfigError(f"{path} must have the Weights & Biases key on its first line.")
+    return lines[0].strip()
+
+
+def _require(name: str, reference: str) -> None:
+    package = load_reference(reference).requires
+    found = find_spec(package)
+    if found is None or found.origin is None:  # a folder of that name is no library
+        raise ConfigError(
+            f"--report-to {name} needs the package {package}, which is not installed; "
+            f"pip install 'autoconf-launch[{name}]', or remove {name}."
+        )

@@ -40,7 +40,7 @@ class TensorBoardTracker:
         make = self._format
         failed = trial.failure is not None
         texts = (("failure", trial.failure),) if trial.failure else ()
-        with closing(make.writer(self._folder / _folder_name(trial.run))) as writer:
+        with closing(make.writer(self._folder / re.sub(r"[/\0]", "_", trial.run))) as writer:
             writer.add_event(make.event(make.session_start(trial.parameters, trial.run)))
             writer.add_event(make.event(make.scalars("", trial.metrics)))
             writer.add_event(make.event(make.texts(texts)))
@@ -123,7 +123,3 @@ class _Format:
     def _session(self, tag: str, data: Any) -> Any:
         metadata = self._hparams.create_summary_metadata(data)
         return self._summary.Value(tag=tag, metadata=metadata, tensor=self._hparams.NULL_TENSOR)
-
-
-def _folder_name(run: str) -> str:
-    return re.sub(r"[/\0]", "_", run)

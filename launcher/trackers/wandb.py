@@ -12,8 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from . import read_key
-from .base import Metrics, TrackedBest, TrackedChoice, TrackedStudy, TrackedTrial
+from .base import Metrics, TrackedBest, TrackedChoice, TrackedStudy, TrackedTrial, read_key
 
 DEFAULT_PROJECT = "autoconf-launch"
 LONGEST_NAME = 128

@@ -141,7 +141,7 @@ class Controller:
             self._cancel_all()
 
     def _start_trials(self) -> None:
-        """Fill the free slots; a trial that ran out of a share's memory comes first, alone."""
+        """Fill the free slots; a trial that ran out of a share's memory comes first, by itself."""
         if self._to_repeat:
             if not self._running:
                 self._plan(self._to_repeat.pop(0), alone=True)
@@ -228,7 +228,7 @@ class Controller:
                 self._take_end(running, end.outcome or _nothing_reported(), end.wall_s)
 
     def _was_lost(self, running: Running, end: JobEnd) -> bool:
-        """Whether a host failed, or an engine took it: the trial is launched again elsewhere."""
+        """True if a host failed, or an engine took it: the trial is launched again elsewhere."""
         trial, loss = running.trial, launch_loss(end)
         if running.cancelled or loss is None:
             return False

@@ -15,8 +15,8 @@ from autoconf_launch.autotuner.playoff import (
     Decider,
     Playoff,
     PlayoffBudget,
+    Rounds,
     Soak,
-    alpha_of,
     best_of,
     choose_contenders,
     decide,
@@ -228,18 +228,18 @@ class _Rounds:
                     number=self._told,
                     rounds_in_time=self._rounds.rounds_in_time,
                     elapsed_s=event.elapsed_s,
-                    standings=standings_of(self._rounds),
+                    standings=standings_of(self._rounds.seen),
                 )
             )
 
 
-def standings_of(rounds: Playoff) -> tuple[Standing, ...]:
+def standings_of(rounds: Rounds) -> tuple[Standing, ...]:
     """Contenders by the rounds so far, the best first."""
     first = rounds.leader
     if first is None:
         return ()
     found = [
-        (contender, rounds.compare(contender, first, alpha_of(contender, rounds)))
+        (contender, rounds.compare(contender, first))
         for contender in rounds.contenders
         if contender is not first and contender.rounds
     ]

@@ -90,9 +90,7 @@ def read_job(
     choice = choose_dialect(source)
     dialect = choice.dialect
     request = as_script_starts(request, dialect, source)
-    cluster = find_cluster(request, listener)
-    if request.cluster:
-        cluster = with_network_of(choose_cluster(request.cluster), cluster)
+    cluster = _find_cluster(request, listener)
     with _naming_file(source):
         user = dialect.read(source, world_size=_ranks(request, cluster))
         load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
@@ -119,6 +117,12 @@ def read_job(
         budget=budget,
         said=said,
     )
+
+
+def _find_cluster(request: LaunchRequest, listener: Listener) -> ClusterSpec:
+    cluster = find_cluster(request, listener)
+    named = choose_cluster(request.cluster) if request.cluster else None
+    return with_network_of(named, cluster) if named else cluster
 
 
 def _check_memory_limit(request: LaunchRequest, cluster: ClusterSpec) -> None:
@@ -158,11 +162,14 @@ def _naming_file(source: ScriptSource) -> Iterator[None]:
 
 
 def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
-    """Read the job anew if the script is started in another way."""
+    """The job with another start of the script, without what its earlier start has shown."""
     if request == job.request:
         return job
-    known = read_job(request, lambda event: None, job.budget.began_s)
-    return replace(known, listener=job.listener)
+    source = replace(job.source, applied=None, keeps_batch=False)
+    request = as_script_starts(request, job.dialect, source)
+    cluster = _find_cluster(request, lambda event: None)
+    budget = read_time_budget(request, cluster, job.budget.began_s)
+    return read_again(replace(job, request=request, cluster=cluster, budget=budget), source)
 
 
 def _ranks(request: LaunchRequest, cluster: ClusterSpec) -> int:

@@ -34,7 +34,7 @@ from ..launch import started_ranks
 from ..report import shown_name
 from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
-from ..script import ScriptSource, facts_of, own_modules, script_path
+from ..script import ScriptSource, facts_of, script_path
 from ..spelling import Dialect
 from .job import TuningJob, read_as_started, trial_limits
 from .profile_run import wait_for_end
@@ -88,7 +88,7 @@ def crash_error(
     usage = failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
     if settled or usage or failure.kind is not FailureKind.CRASHED:
         return error
-    if not _may_read_variables(request, source.text):
+    if not _may_read_variables(request, source):
         return error
     line = plain_line(request)
     if ranks != 1:
@@ -191,15 +191,15 @@ def plain_line(request: LaunchRequest) -> str:
     return shell_command((*words, *request.script_args))
 
 
-def _may_read_variables(request: LaunchRequest, text: str) -> bool:
+def _may_read_variables(request: LaunchRequest, source: ScriptSource) -> bool:
     """True if a script, or a module that it imports, may read its rank."""
-    if not text:
+    if not source.text:
         return True
-    path = script_path(request)
-    sources = (text, *own_modules(path, text))
-    imported = {name for source in sources for name in facts_of(source).imported}
-    known = {*sys.stdlib_module_names, *_WITHOUT_RANKS, *_own_names(path.parent)}
-    return any(word in source for source in sources for word in _OF_RANKS) or any(
+    texts = (source.text, *source.modules)
+    imported = {name for text in texts for name in facts_of(text).imported}
+    own = _own_names(script_path(request).parent)
+    known = {*sys.stdlib_module_names, *_WITHOUT_RANKS, *own}
+    return any(word in text for text in texts for word in _OF_RANKS) or any(
         name.lstrip(".").partition(".")[0] not in known for name in imported
     )
 

@@ -289,10 +289,10 @@ def make_study(
         rules=rules,
         limits=search_limits(job.request, job.budget, EFFORTS[user.settings.effort]),
     )
-    rejected = sum(count for _, count in study.rejected)
-    considered = len(space.table) + sum(count for _, count in space.rejected) - study.smaller
+    rejected = sum(count for _, count in study.pool.rejected)
+    considered = len(space.table) + sum(count for _, count in space.rejected) - study.pool.smaller
     job.listener(
-        SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
+        SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.pool.rejected)
     )
     return study
 

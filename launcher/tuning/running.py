@@ -36,16 +36,16 @@ from ..results import SlowestRanks, StepsTail, tell_end
 _ENDING_S, _ENDING_SHARE = 3.0, 0.05
 """Time that is kept for ending launches and writing results, at most this share of a budget."""
 _LATE = 1.05
-"""When the next step is looked for, in steps after the last one."""
+"""Time at which the next step is looked for, in steps after the last one."""
 _MOST_STEPS = 10**6
 _LATER = 0.1
-"""How long, in steps, until one that is late is looked for again."""
+"""Pause before a late step is looked for again, in steps."""
 _LOSSES = (FailureKind.NODE_LOST, FailureKind.PREEMPTED)
 MOST_LOSSES = 3
 """Launches of one trial that may lose their hosts.
 
-As a host that was lost twice is set aside, three are of two hosts at least: the trial is what they
-have in common.
+A host that was lost twice is excluded, so three losses involve two hosts or more: the trial is
+their common cause.
 """
 
 
@@ -147,7 +147,7 @@ class TrialQueue:
         self._waiting.append(waiting)
 
     def put_back(self, waiting: Waiting) -> None:
-        """In front of all others: it lost its place through no fault of its own."""
+        """In front of all others: it lost its place without being at fault."""
         self._waiting.insert(0, waiting)
         self._head_s = None
 
@@ -184,7 +184,8 @@ class TrialLimits:
     """A silence is a stall only beyond this many times the trial's longest step."""
     timeout_by: str = "--trial-timeout"
     pause_s: float = math.inf
-    """The longest silence of a soak in its evaluation or checkpoint; then what was seen counts."""
+    """The longest silence of a verification run in its evaluation or checkpoint; then its
+    results count."""
     most_losses: int = MOST_LOSSES
     """Launches of a trial that end with a lost host or a preemption, until it counts as failed."""
     budget: TimeBudget = field(default_factory=TimeBudget)
@@ -203,15 +204,6 @@ class Running:
         place: Placement = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A job that was submitted now.
-
-        Args:
-            waiting: the trial as it waited for its place.
-            job: of its plan as it was placed.
-            share: what it has for itself.
-            place: the slots that it gives back.
-            clock: monotonic seconds.
-        """
         plan, self._clock = job.plan, clock
         self.waiting, self.job, self.place = waiting, job, place
         self.trial, self.prediction = waiting.trial, waiting.prediction
@@ -223,23 +215,18 @@ class Running:
         self._end_step = plan.task.end_step if plan.task else 0
         self._slowest = SlowestRanks(max(1, plan.world_size))
         self._tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
-        self._weather = Weather(share.devices)
+        self.weather = Weather(share.devices)
         self.started_s = clock()
         self.progress_s = self.started_s
-        """When it was last seen to go on."""
+        """Time of its last sign of progress."""
         self._longest_s = self._last_s = 0.0
         self._steps = 0
         self.made = 0
         """The last step that any rank has made."""
 
     @property
-    def weather(self) -> Weather:
-        """What the machine did beside the trial."""
-        return self._weather
-
-    @property
     def is_steerable(self) -> bool:
-        """Whether its ranks listen to where they are to end."""
+        """True if its ranks read the file that names their last step."""
         return self._task is not None
 
     @property
@@ -249,11 +236,10 @@ class Running:
 
     @property
     def step_s(self) -> tuple[float, ...]:
-        """Seconds of each step that all ranks have made."""
+        """Duration of each step that all ranks have made, in seconds."""
         return self._slowest.step_s
 
     def new_steps(self) -> Iterator[StepRecord]:
-        """Steps since the last call."""
         for step in self._tail.new():
             self._steps += 1
             self.made = max(self.made, step.step)
@@ -263,20 +249,20 @@ class Running:
             self._slowest.take(step)
             yield step
         if self._steps:
-            self._weather.look()
+            self.weather.look()
 
     def end_at(self, step: int) -> None:
-        """Have the ranks end there, unless that is what they were told last."""
+        """Have the ranks end at a step, unless that is their current last one."""
         if self._task is not None and step != self._end_step:
             self._end_step = step
             tell_end(self._task, step)
 
     def whole_steps(self, left_s: float) -> int:
-        """The step that it makes within so many seconds, if none takes longer than before."""
+        """The step that it reaches within ``left_s`` seconds, if none takes longer than before."""
         return self.made + int(min(left_s / (self._longest_s or left_s), _MOST_STEPS))
 
     def look_s(self) -> float:
-        """When to look for its next step; infinite where nothing depends on it."""
+        """Time at which to look for its next step; infinite if nothing depends on it."""
         if not self.is_steerable or self.cancelled:
             return float("inf")
         now = self._clock()
@@ -286,7 +272,7 @@ class Running:
         return max(due_s, now + _LATER * self._last_s)
 
     def due_s(self, limits: TrialLimits) -> float:
-        """When it counts as hung."""
+        """Time at which it counts as hung."""
         if self.cancelled:
             return float("inf")
         if self.job.is_queued:  # its time begins when it has hosts
@@ -296,7 +282,7 @@ class Running:
         return self._due_s(limits, compile_time(self._planned)) if is_late else due_s
 
     def _due_s(self, limits: TrialLimits, compiled: Compiled) -> float:
-        """The same by what its ranks have compiled, which is not a hang."""
+        """The same time, given what its ranks have compiled, which is not a hang."""
         deadline_s = self.started_s + limits.timeout_s + min(compiled.seconds, limits.timeout_s)
         if not self._steps:
             return deadline_s
@@ -309,7 +295,7 @@ class Running:
         return min(deadline_s, progress_s + silence_s)
 
     def _is_beside_steps(self) -> bool:
-        """Whether it is a soak whose ranks evaluate, save or have made their steps."""
+        """True for a verification run whose ranks evaluate, save or have made their steps."""
         task = self._planned
         if task is None or not task.soak:
             return False
@@ -317,7 +303,7 @@ class Running:
         return is_beside_steps(task, ranks)
 
     def overdue(self, limits: TrialLimits) -> Failure:
-        """Which limit it has overrun."""
+        """The limit that it has overrun."""
         compiled_s = compile_time(self._planned).seconds
         if self._clock() - self.started_s >= limits.timeout_s + min(compiled_s, limits.timeout_s):
             return Failure(
@@ -340,7 +326,7 @@ def timed_out_text(timeout_s: float, timeout_by: str, compiled_s: float) -> str:
 
 
 def launch_loss(end: JobEnd) -> Failure | None:
-    """Why a launch is to be made again elsewhere: a host failed, or an engine took it."""
+    """Why a launch must be repeated elsewhere: a host failed, or an engine took it."""
     failure = end.outcome.failure if isinstance(end.outcome, FailedTrial) else None
     return failure if failure and failure.kind in _LOSSES else None
 
@@ -422,7 +408,7 @@ def _from_here_on(why: str) -> Note:
 
 
 def out_of_time(made: int = 0) -> Failure:
-    """Why a launch is ended at the deadline of the budget, after so many steps."""
+    """Why a launch is ended at the deadline of the budget, after ``made`` steps."""
     return Failure(kind=FailureKind.PREEMPTED, detail=f"ended after {plural(made, 'step')}")
 
 

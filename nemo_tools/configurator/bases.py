@@ -59,7 +59,7 @@ class StatedTraining:
 
     @property
     def max_steps(self) -> int | None:
-        """Steps of the trainer, else of the schedule; None where neither has an end."""
+        """Steps of the trainer, else of the schedule; None if neither has an end."""
         found = (self.document.get(path) for path in _STEPS)
         return next((n for n in found if _is_number(n) and isinstance(n, int) and n > 0), None)
 
@@ -71,7 +71,7 @@ class StatedTraining:
 
 
 def chosen_model(facts: ModelFacts, given: StatedTraining, batch: BaseBatch) -> ChosenModel:
-    """The model with its counts, and a learning rate by the tables where it has none."""
+    """The model with its counts, and a learning rate by the tables if it has none."""
     asked = replace(facts.asked, batch=batch.global_batch)
     return counted_model(asked, _with_rate(facts, given), batch, facts.form)
 
@@ -143,7 +143,7 @@ def _as_recipe(document: RawConfig, ours: RawConfig) -> RawConfig:
 
 
 def _followers(given: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
-    """Values of ours that stand beside one of the recipe's and must agree with it."""
+    """Values of ours that must agree with a value of the recipe."""
     for path, other in (_CLIPS, _CLIPS[::-1]):
         if given.get(path) is not None and given.get(other) is None:
             yield other, given.get(path)

@@ -49,7 +49,7 @@ from .training import (
 class Candidates:
     """Candidates that can run, in order, and their training.
 
-    ``training`` has another batch than was asked about where the recommended one divides nowhere.
+    ``training`` has another batch than requested if the recommended batch divides nowhere.
     """
 
     training: RecipeTraining
@@ -58,7 +58,7 @@ class Candidates:
 
 
 def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidates | NoRule:
-    """Every valid point of NeMo 2.0's grid, in its order, where its rules have a grid.
+    """Every valid point of NeMo 2.0's grid, in its order, or the missing rule.
 
     Args:
         training: what is made fast, with the user's lists.
@@ -97,7 +97,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
 
 
 def divisible(training: RecipeTraining) -> RecipeTraining:
-    """The training with the batch nearest to the recommended one that all GPUs can share."""
+    """The training with the nearest batch that all GPUs can share."""
     gpus, recommended = training.question.gpus, training.question.global_batch
     batch = max(1, round(recommended / gpus)) * gpus
     note = f"{recommended} does not divide over {gpus} GPUs; the global batch is {batch}."
@@ -121,11 +121,11 @@ def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
 
 
 def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) -> Candidates:
-    """Every layout that the planner sees fit, cut to the limit; whatever grid was asked for.
+    """Every layout that the planner sees fit, cut to the limit; for any requested grid.
 
     Args:
         training: what is made fast.
-        notes: why the planner is asked, before its own.
+        notes: the reason for using the planner, before its own notes.
 
     Raises:
         ConfigError: none divides GPUs and batch, or none fits into memory.
@@ -153,7 +153,7 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
 
 
 def _other_batches(training: RecipeTraining) -> Iterator[tuple[SearchCandidate, ...]]:
-    """Candidates with half and with twice the recommended batch, where they divide."""
+    """Candidates with half and with twice the recommended batch, if it divides."""
     question = training.question
     batch = question.global_batch
     for other in (2 * batch, batch // 2):
@@ -227,8 +227,8 @@ class SearchResults:
 class AutoConfigurator(RecipeArguments):
     """Candidates for a training, their short runs, and the fastest of them.
 
-    Arguments are those of NeMo 2.0, then those of its guide; ``recipe`` is a YAML file, a
-    mapping, or any object with such attributes. An argument wins over the recipe. Sizes that are
+    Arguments come from NeMo 2.0, then from its guide; ``recipe`` is a YAML file, a mapping, or
+    any object with such attributes. An argument wins over the recipe. Sizes that are
     "auto" are searched, context and expert degrees too, which NeMo leaves at 1.
 
     Attributes:
@@ -238,12 +238,12 @@ class AutoConfigurator(RecipeArguments):
         gpu_memory_gb: of one GPU.
         num_tokens_in_b, max_training_days: of the whole training, for days, cost and sizes.
         max_minutes_per_run, max_steps_per_run: what ends a run of the search.
-        vocab_size: where the recipe has none; None is that of a known model, else 32000.
+        vocab_size: if the recipe has none; None: the known model's size, else 32000.
         calculate_model_size: recommend a size for the days instead of the recipe's.
         model: a name (``llama3-8b``), a mapping or an object; None takes the recipe's.
-        global_batch_size: None or "auto" searches the one that NeMo recommends, half and twice it.
+        global_batch_size: None or "auto" searches NeMo's recommendation, half and twice it.
         grid: ``planner`` is every layout that the planner sees fit, the most promising first;
-            ``nemo`` is NeMo's grid where a rule of NeMo's covers the model.
+            ``nemo`` is NeMo's grid if a rule of NeMo's covers the model.
         limit_search_runs: how many of the planner's; 0 takes all.
         usd_per_gpu_hour: None takes a published price of the GPU with this memory.
         notes: what was recommended or assumed, in sentences.

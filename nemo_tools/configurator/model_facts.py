@@ -1,4 +1,4 @@
-"""Which model a recipe trains: family, size, shape, form. Not: how a recipe is read (recipe).
+"""The model that a recipe trains: family, size, shape and form.
 
 NeMo 2.0's sections (trainer, data, model.config) or a file of NeMo 1.0 (run, trainer, model).
 """
@@ -74,8 +74,8 @@ def with_bounds(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
 def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
     """The base with every value that the other has.
 
-    A section stays where the other has none of its values. None of the other says that a number
-    of the model, the optimizer or the schedule follows from others: then the base's stays.
+    A section stays if the other has none of its values. None in the other means that a number of
+    the model, the optimizer or the schedule follows from others: then the base's stays.
     """
     for path, value in given.leaves():
         is_worked_out = path[:1] == ("model",) or (path[:1] == ("optim",) and path in base)
@@ -128,8 +128,8 @@ class ModelFacts:
 
     Attributes:
         asked: its family, size, vocabulary and length of samples.
-        shape: its learning rate is the table's, 0 where the recipe has a model of its own.
-        form: the recipe's own, where it has one.
+        shape: its learning rate is the table's, 0 if the recipe describes its own model.
+        form: the recipe's own form, else the form of its name or family.
     """
 
     asked: ModelQuestion
@@ -143,8 +143,8 @@ class ModelDefaults:
     """Defaults for a recipe's missing values.
 
     Attributes:
-        vocabulary: None for that of the model's name.
-        calculated: gives a family's size in place of the recipe's; None keeps that.
+        vocabulary: None for the vocabulary of the named model.
+        calculated: size of a family in place of the recipe's; None keeps the recipe's.
     """
 
     vocabulary: int | None
@@ -217,7 +217,7 @@ def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
 
 
 def _shape(own: Recipe, name: str) -> Shape | None:
-    """The model's own numbers, or those of a known name."""
+    """The model's own numbers, or the numbers of a known name."""
     number = {field: _number(own, names) for field, names in _FIELDS.items()}
     layers, hidden, heads = number["layers"], number["hidden"], number["heads"]
     if layers and hidden and heads:
@@ -240,9 +240,9 @@ def _published_model(name: str) -> Architecture | None:
 
 
 def _form(recipe: Recipe, family: Family, name: str) -> Form:
-    """The recipe's own over that of the model with this name, else over the family's.
+    """The recipe's form, completed by the named model's or the family's.
 
-    A file of NeMo 1.0 that is silent gives each head keys and values of its own.
+    Without a number of groups, a file of NeMo 1.0 has keys and values for each head.
     """
     document, known = recipe.document, _published_model(name)
     usual = form_of(family) if known is None else form_of_model(known)
@@ -286,7 +286,7 @@ def _given_size(own: Recipe, recipe: Recipe) -> float | None:
 
 
 def _model_of_shape(asked: ModelQuestion, shape: Shape, form: Form, name: str) -> ModelFacts:
-    """A model whose shape is known; a size that nobody gives is its name's, or counted.
+    """A model of known shape; a missing size comes from its name, or is counted.
 
     The name of a mixture has the size of one expert's model.
     """
@@ -298,7 +298,7 @@ def _model_of_shape(asked: ModelQuestion, shape: Shape, form: Form, name: str) -
 
 
 def _model_of_size(asked: ModelQuestion, form: Form, name: str) -> ModelFacts:
-    """A model of a size, with the shape of NVIDIA's tables or ours; its batch is not told here."""
+    """A model of a size, with the shape of NVIDIA's tables or ours."""
     words = parse_model_name(name)
     size_b = asked.size_b or (words.size_b and words.size_b * max(1, words.experts))
     if not size_b:
@@ -314,7 +314,7 @@ def _model_of_size(asked: ModelQuestion, form: Form, name: str) -> ModelFacts:
 def _size_b(asked: ModelQuestion, shape: Shape, form: Form) -> float:
     """Three decimals as NVIDIA's tool, and three digits of what would be nothing then.
 
-    BERT's is that of NVIDIA's formula, by which NeMo 2.0 names it; others are counted exactly.
+    BERT's follows NVIDIA's formula, by which NeMo 2.0 names it; others are counted exactly.
     """
     said = asked.vocabulary, asked.sequence
     if asked.family.rules is Rules.BERT:

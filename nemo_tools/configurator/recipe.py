@@ -45,12 +45,12 @@ class Written:
 
 
 def to_data(value: object, where: KeyPath, names: Names) -> Written:
-    """An object or value as data, None where nothing of it is.
+    """An object or value as data, None if nothing of it is data.
 
-    An object says its class where no ``names`` are known of its section, and fiddle's always.
+    An object includes its class if its section has no ``names``, and fiddle's always.
 
     Args:
-        value: what is to be written.
+        value: the object to write.
         where: its section, for the paths of what is skipped.
         names: what to read of sections that are known.
     """
@@ -116,9 +116,9 @@ def _has_attributes(value: object) -> bool:
 def _attributes(
     value: object, names: Sequence[str], where: KeyPath
 ) -> Iterator[tuple[str, object]]:
-    """Public ones of the instance and its class, then known ones, such as defaults of fiddle's.
+    """Public attributes of an instance and its class, then known ones such as fiddle's defaults.
 
-    None says something there of a model alone: that a number follows from others.
+    None has a meaning only for a model: the number follows from others.
     """
     own = _own(value)
     yield from own.items()
@@ -185,7 +185,7 @@ _MISSING: Any = object()
 
 
 def own_form(model: Mapping[str, Any], usual: Form, where: str) -> Form:
-    """The form that a model's section describes; what it omits is as usual.
+    """The form that a model's section describes; the rest has the defaults.
 
     None says that a number follows from others: as many groups as heads, no experts.
     """
@@ -252,9 +252,9 @@ _FURTHER: tuple[Keys, ...] = (
 
 
 class Recipe:
-    """Values by path, whatever the recipe is made of; None where a part is missing.
+    """Values by path, whatever the recipe is made of; None if a part is missing.
 
-    ``model`` takes the place of the recipe's own where it is given.
+    ``model`` replaces the recipe's own model.
     """
 
     __slots__ = ("_model", "_root", "where")
@@ -298,7 +298,7 @@ class Recipe:
 
 
 def read_recipe(recipe: object, model: object = None) -> Recipe:
-    """A recipe as it was given, with another model where one is; None is one without values.
+    """A recipe as it was given, with ``model`` replacing its model; None has no values.
 
     Raises:
         ConfigError: a file cannot be read, or the value cannot hold a recipe.
@@ -358,7 +358,7 @@ def _sections(root: object) -> dict[str, Any]:
 
 
 def _bare(model: object) -> object:
-    """A built model's configuration alone: what else it has are weights and state."""
+    """Only a built model's configuration: its other attributes are weights and state."""
     is_built = hasattr(type(model), "forward") and hasattr(model, _CONFIG)
     return {_CONFIG: getattr(model, _CONFIG)} if is_built else model
 

@@ -1,9 +1,4 @@
-"""Candidates of ``AutoConfigurator`` run on this machine, and what was run elsewhere, as outcomes.
-
-Not: how one folder is read (report). Each run elsewhere is looked for in the folder of its own
-name; where nobody says which runs are meant, other folders whose names say their degrees are runs,
-too.
-"""
+"""Runs of ``AutoConfigurator``: here, or elsewhere in the folders of their names."""
 
 from __future__ import annotations
 
@@ -12,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.search import StopKind, StopReason
-from autoconf_launch.core import ConfigError, Failure, Layout, RawConfig
+from autoconf_launch.autotuner.space import FailedTrial, Measurement
+from autoconf_launch.core import ConfigError, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
 from autoconf_launch.launcher.results import read_journal
 
@@ -26,14 +21,14 @@ from ..report import (
 )
 from ..search import (
     CandidateList,
-    DoneRuns,
     HpRuns,
-    LocalRuns,
+    OurRanks,
     Prepared,
     SearchCandidate,
     SearchFolder,
     SearchQuestion,
     batch_path,
+    measured_run,
     outcome_of,
     question_outcome,
     require_room,
@@ -63,7 +58,7 @@ def read_runs(
     price: ChosenPrice | None,
     with_others: bool,
 ) -> SearchOutcome:
-    """Every expected run and, ``with_others``, every further one in the folder."""
+    """Every expected run and, ``with_others``, every other run in the folder."""
     known = {one.name: one for one in expected}
     others = _others(logs, known, question) if with_others else ()
     wanted = [*known.values(), *others]
@@ -77,7 +72,7 @@ def read_runs(
 
 
 def point_of(name: str) -> NemoCandidate | None:
-    """Degrees that a run's name says; None where it says too few."""
+    """Degrees in a run's name; None if there are too few."""
     found = {key: int(value) if value.isdigit() else None for key, value in _DEGREE.findall(name)}
     if any(found.get(key) is None for key in _NEEDED):
         return None
@@ -108,16 +103,17 @@ def _others(
 
 
 def _run(question: SearchQuestion, logs: Path, run: SearchRun, log_prefix: str) -> SearchRun:
-    found = read_run(logs / run.name, log_prefix)
-    if isinstance(found, Failure):
-        return replace(run, failure=found)
-    return replace(
-        run,
-        steps=found.steps,
-        step_s=found.step_s,
-        step_spread_s=found.step_spread_s,
-        loss=found.loss,
+    outcome = read_run(
+        logs / run.name,
+        log_prefix,
+        samples=run.global_batch,
+        gpus=question.gpus,
+        gpu_bytes=int(question.settings.train.gpu_memory_gb * 1e9),
     )
+    if isinstance(outcome, FailedTrial):
+        return replace(run, failure=outcome.failure)
+    assert isinstance(outcome, Measurement)
+    return measured_run(run, (outcome,))
 
 
 def run_here(
@@ -129,7 +125,7 @@ def run_here(
 
     Args:
         question: of one node.
-        points: candidates in the order in which they are to run.
+        points: candidates in the order of the runs.
         configs: each one's whole training, for the reports.
 
     Raises:
@@ -139,8 +135,8 @@ def run_here(
     """
     prepared = _prepare(question, points)
     _check(prepared)
-    folder = SearchFolder(question.settings.train.logs)
-    done = LocalRuns(prepared, folder, stderr_view().handle).run(fresh=False)
+    folder, listener = SearchFolder(question.settings.train.logs), stderr_view().handle
+    done = OurRanks(prepared, folder, listener).run(listener, fresh=False)
     found = _with_configs(outcome_of(prepared, done), configs)
     write_final_results(folder.logs, found, top=question.settings.train.top_n)
     return found
@@ -157,14 +153,14 @@ def seen_here(
     hardware = contents.fingerprint.hardware if contents.fingerprint else ()
     # each with the ZeRO stage that was chosen for it
     layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
-    done = DoneRuns(
-        candidates=tuple(
+    done = HpRuns(
+        points=tuple(
             replace(one, point=replace(one.point, layout=layouts.get(one.name, one.layout)))
             for one in prepared.found.candidates
         ),
-        runs=HpRuns(records=contents.records, stop=StopReason(kind=StopKind.EXPLORED)),
+        records=contents.records,
         finals=contents.finals,
-        gpu=hardware[0].partition(",")[0] if hardware else "",
+        device=hardware[0].partition(",")[0] if hardware else "",
     )
     return _with_configs(outcome_of(prepared, done), configs)
 

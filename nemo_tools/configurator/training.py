@@ -1,7 +1,6 @@
 """``AutoConfigurator``'s arguments, and the training that they and the recipe state.
 
-Names and units of arguments are those of the search's keys, where they are the same. The model is
-read by model_facts.
+Names and units of arguments agree with the search's keys. The model is read by model_facts.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _MAY_BE_AUTO = ("min_model_parallel_size", "max_model_parallel_size", "global_ba
 
 @dataclass(eq=False)
 class RecipeArguments:
-    """Names, order and defaults of NeMo 2.0, then those of its guide, then ours."""
+    """Names, order and defaults: NeMo 2.0's, then its guide's, then ours."""
 
     recipe: object = None
     path_to_logs: str | Path | None = None
@@ -157,7 +156,7 @@ def _plain_tokenizer(value: object) -> str | None:
 
 
 def require_paths(data: Any, tokenizer: str | None) -> None:
-    """See that data and tokenizer are there; weights between paths are skipped."""
+    """Check that data and tokenizer exist; weights between paths are skipped."""
     for path in _paths(data):
         if not any(Path(f"{path}{suffix}").exists() for suffix in ("", ".bin", ".idx")):
             raise ConfigError(
@@ -199,11 +198,11 @@ _SEQUENCE = ("model", "config", "seq_length")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeTraining:
-    """The training that is to be made fast.
+    """The training to make fast.
 
     Attributes:
-        question: its base is in the recipe's own layout, or in that of NeMo 2.0; its notes say
-            what was assumed and recommended, and what no rule covers.
+        question: its base has the recipe's own layout, or NeMo 2.0's; its notes state what was
+            assumed and recommended, and what no rule covers.
         given: by recipe and arguments.
         is_batch_given: whether the user chose the global batch.
     """
@@ -281,7 +280,7 @@ def for_ranks(training: RecipeTraining) -> SearchQuestion:
 
 
 def _defaults(asked: RecipeArguments, numbers: Mapping[str, int]) -> ModelDefaults:
-    """Defaults of the model; its size for the training days if it is to be calculated."""
+    """Defaults of the model; its size follows from the training days on request."""
     budget = Budget(
         gpus=numbers["num_nodes"] * numbers["gpus_per_node"],
         tflops_per_gpu=asked.tflops_per_gpu,

@@ -1,10 +1,10 @@
-"""A base configuration as NeMo 1.0's YAML: whole, so that its scripts start from it alone.
+"""A base configuration as NeMo 1.0's YAML: complete, so that its scripts need no other file.
 
 What a file of that layout says stays as it is; keys that it omits are added.
 Read by the models of nemo_toolkit 2.0.0 (PyPI) with megatron-core.
 
 Keys that ``nemo/collections/nlp/models/language_modeling`` and ``nlp/parts`` of nemo_toolkit 2.0.0
-(PyPI, the last with all of NeMo 1.0's models) read without one; values are those of NeMo's own
+(PyPI, the last with all of NeMo 1.0's models) read without one; values come from NeMo's own
 configurations, ``examples/nlp/language_modeling/conf``. ``???`` is OmegaConf's "must be given".
 """
 
@@ -66,7 +66,7 @@ _DATA_OF_T5 = {
 
 
 def needs(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
-    """Keys and values, for where a file has no such key."""
+    """Keys that a file may lack, with their values."""
     model, data = _OF_GPT, _DATA | _DATA_OF_GPT
     if base.family.name == "bert":
         model, data = _OF_BERT, _DATA | _DATA_OF_BERT
@@ -131,7 +131,7 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
 
 
 def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
-    """Kinds of each stack, where a model has two; other keys share embeddings there."""
+    """Kinds of each stack of a model; two stacks share embeddings by other keys."""
     where: list[KeyPath] = [("model",)]
     if base.family.is_encoder_decoder:
         where = [("model", stack) for stack in _STACKS]

@@ -1,7 +1,7 @@
-"""A base configuration as a recipe of NeMo 2.0: Python that makes it.
+"""A base configuration as a recipe of NeMo 2.0: Python that makes it, or sets its layout.
 
 Built by nemo_toolkit 2.7.3 with NeMo-Run 0.11.1 and megatron-core 0.16.1 (PyPI). 2.7 is the last
-one with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.
+version with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining
-from autoconf_launch.core import KeyPath, RawConfig, dotted_name
+from autoconf_launch.core import KeyPath, RawConfig, Recompute, dotted_name
 from autoconf_launch.launcher.export import (
+    NEMO_DEGREES,
     Exported,
+    Optimum,
+    Page,
     comments,
     groups_told,
     splits_sequence,
@@ -175,7 +178,7 @@ def _config(kind: str, fields: Mapping[str, Any]) -> Call:
 
 
 def _as_code(value: Any) -> str:
-    """A value as code, each argument on a line of its own."""
+    """A value as code, each argument on a separate line."""
     if isinstance(value, Name):
         return value.words
     if isinstance(value, Call):
@@ -216,14 +219,14 @@ def _data_module(base: Pretraining, document: RawConfig) -> Call:
 
 
 def tokenizer_call(path: str) -> Call:
-    """SentencePiece's by its file, else one of Hugging Face by its folder."""
+    """SentencePiece's by its file, else Hugging Face's by its folder."""
     if path.endswith(_SENTENCEPIECE):
         return _config("SentencePieceTokenizer", {"model_path": path})
     return _config("AutoTokenizer", {"pretrained_model_name": path})
 
 
 def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    """Settings of the model and of its kind: a class's defaults are those of one size."""
+    """Settings of the model and of its kind: a class has the defaults of one size."""
     model = base.model
     fields: dict[str, Any] = {"num_layers": model.shape.layers}
     if model.decoder_sequence is not None:
@@ -323,7 +326,7 @@ def _optimizer(base: Pretraining) -> dict[str, Any]:
 
 
 def _schedule(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    """Schedule of the whole training, even where a run of a search ends before it."""
+    """Schedule of the whole training, even if a run of a search ends before it."""
     schedule = base.schedule
     fields: dict[str, Any] = {
         "max_steps": document.get(_SCHEDULED, schedule.steps),
@@ -333,3 +336,38 @@ def _schedule(base: Pretraining, document: RawConfig) -> dict[str, Any]:
     if schedule.is_cosine:
         fields["constant_steps"] = schedule.constant_steps
     return fields
+
+
+_STRATEGY = ("trainer", "strategy")
+_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def nemo2_lines(optimum: Optimum) -> Exported:
+    """A layout as assignments to ``recipe``, as lines of Python that follow its making."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(("trainer", "num_nodes"), optimum.nodes)
+    page.say(("trainer", "devices"), optimum.ranks_per_node)
+    for knob, key in NEMO_DEGREES.items():
+        page.say((*_STRATEGY, key), getattr(layout, knob), knob)
+    virtual = layout.virtual_pipeline if layout.virtual_pipeline > 1 else None
+    page.say((*_STRATEGY, "virtual_pipeline_model_parallel_size"), virtual, "virtual_pipeline")
+    page.say((*_STRATEGY, "sequence_parallel"), layout.sequence_parallel, "sequence_parallel")
+    distributed = layout.zero_stage > 0
+    page.say((*_STRATEGY, "ddp", "use_distributed_optimizer"), distributed, "zero_stage")
+    if layout.zero_stage in _SHARDING:
+        strategy = _SHARDING[layout.zero_stage]
+        page.say((*_STRATEGY, "ddp", "data_parallel_sharding_strategy"), strategy)
+    page.say(("data", "micro_batch_size"), layout.micro_batch, "micro_batch")
+    page.say(("data", "global_batch_size"), layout.global_batch, "accumulation")
+    if layout.recompute is not Recompute.NONE:
+        page.say(("model", "config", "recompute_granularity"), layout.recompute.value)
+    if layout.recompute is Recompute.FULL:
+        layers = page.layers_of_block()
+        page.say(("model", "config", "recompute_method"), "block" if layers else "uniform")
+        page.say(("model", "config", "recompute_num_layers"), layers or 1)
+    page.mark_done("recompute")
+    if optimum.sequence_length:
+        page.say(("data", "seq_length"), optimum.sequence_length)
+        page.say(("model", "config", "seq_length"), optimum.sequence_length)
+    lines = [f"recipe.{dotted_name(path)} = {value!r}" for path, value in page.document.leaves()]
+    return page.export("\n".join(lines) + "\n")

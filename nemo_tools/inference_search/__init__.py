@@ -19,3 +19,4 @@ from .engines import (
     read_figures,
     read_number,
 )
+from .vllm_engine import VllmEngine

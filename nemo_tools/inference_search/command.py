@@ -1,4 +1,4 @@
-"""``search``: the fastest layout to train a model with, and the one that writes its text best.
+"""``search``: the fastest layout for training a model, and for generating its text.
 
 ``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. The
 training half is :mod:`..search`; dry runs, jobs, runs and results of the inference half are here.
@@ -7,71 +7,46 @@ training half is :mod:`..search`; dry runs, jobs, runs and results of the infere
 from __future__ import annotations
 
 import json
-import math
 import shlex
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from autoconf_launch.autotuner.space import FailedTrial
-from autoconf_launch.core import (
-    GIB,
-    ConfigError,
-    Failure,
-    FailureKind,
-    NothingFeasibleError,
-    plural,
-)
-from autoconf_launch.launcher.engines import (
-    UNSAID_WAIT_S,
-    SlurmQueue,
-    cancel_jobs,
-    is_slurm_here,
-    pending_text,
-    submit_job,
-)
+from autoconf_launch.core import GIB, ConfigError, Failure, NothingFeasibleError, plural
+from autoconf_launch.launcher.engines import is_slurm_here
 from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.interrupts import stopping_on_signals
-from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.trackers import check_tracking
-from autoconf_launch.launcher.tuning import write_answer
+from autoconf_launch.launcher.tuning import TrialLimits, write_answer
 
-from ..report import NOT_STARTED
 from ..search import (
-    ClusterKind,
+    NEVER_S,
+    SLURM_SPARE_S,
     HpRuns,
+    HpSearch,
+    JobRunner,
+    RunLimits,
+    collect_jobs,
     first_rows,
     json_document,
     prepare_training,
+    run_jobs,
     search_training,
     stderr_view,
-    submit_all_text,
+    submit_all,
 )
 from ..search import check_paths as require_paths
 from ..search_flags import SearchRequest, parse_search
-from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
+from .engines import SharingEngine
 from .jobs import (
-    POINT_LOG,
-    has_run,
+    SUBMIT,
+    PointJobs,
     inference_job,
     load_files,
     load_lines,
     load_script,
     why_no_job,
 )
-from .local_runs import (
-    LocalSearch,
-    Runners,
-    busy_note,
-    fork_ranks,
-    needs_more,
-    ranks_request,
-    run_points,
-    share_processes,
-    shared_search,
-)
+from .local_runs import PointRanks, SharedProcesses, busy_note, per_gpu_objective
 from .points import LengthSearch, PreparedInference, SearchPoint, model_name, prepare_inference
 from .results import (
     InferenceRun,
@@ -131,7 +106,7 @@ def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
 def _both(
     training: Iterator[str], inference: PreparedInference, request: SearchRequest
 ) -> Iterator[str]:
-    """Both halves, the second also where the first one measured nothing."""
+    """Both halves, the second even if the first measured nothing."""
     failed: NothingFeasibleError | None = None
     try:
         yield from training
@@ -143,8 +118,6 @@ def _both(
         raise failed
 
 
-_SCRIPT, _SUBMIT = "submission_script.sh", "submit_all.sh"
-_LOOK_S = 0.5
 _SHAPE = ("#", "tp", "pp", "bs", "latency ms", "samples/s/GPU", "TTFT ms")
 _HEADERS = (*_SHAPE, "GiB", "name or reason")
 _RESULT = (*_SHAPE, "ms/token", "GiB", "predicted")
@@ -221,7 +194,7 @@ class _LengthHalf:
         if not self._prepared.is_local and self.search.runnable:
             first = self.search.runnable[0]
             text = inference_job(self._prepared, self.search, first)
-            yield f"\nThe job of {first.name}, in {_SUBMIT} with the others:\n{text}"
+            yield f"\nThe job of {first.name}, in {SUBMIT} with the others:\n{text}"
             if test := self.load_script():
                 yield f"Its load test, submitted only if it is recommended:\n{test}"
 
@@ -240,66 +213,43 @@ class _LengthHalf:
         return first_rows(rows, _HEADERS, self._top)
 
     def run_jobs(self, listener: Listener) -> tuple[list[InferenceRun], bool]:
-        """Write jobs; if Slurm answers, queue and await them; then what was measured.
+        """Write jobs; if their scheduler answers, run them; then what was measured.
 
         The second value is True if nothing more will run.
         """
         prepared, search, request = self._prepared, self.search, self._request
-        if not request.collect:
-            self._write(self._job_files())
-        is_bcm = prepared.question.settings.cluster.kind is ClusterKind.BCM
-        ended: dict[str, str] = {}
-        if is_bcm and not request.collect and is_slurm_here():
-            ended = self._queue(listener)
-        rows = [self._row_of_job(point, ended) for point in search.points]
+        jobs = PointJobs(prepared, search)
+        limit_s = prepared.settings.time_limit_s + SLURM_SPARE_S
+        launch = TrialLimits(timeout_s=limit_s, stall_s=NEVER_S, timeout_by="time_limit")
+        runs = HpSearch(
+            points=self._ready,
+            runner=JobRunner(jobs, objective=per_gpu_objective(prepared.bound_s)),
+            limits=RunLimits(steps=1, steps_s=NEVER_S, launch=launch),
+        )
+        done = run_jobs(runs, jobs, request, listener) if self._ready else None
+        if request.submit_only and is_slurm_here():
+            submit_all(jobs, [point.name for point in self._ready])
+        refused = ((one, why_no_job(prepared, one) or one.why_not) for one in search.points)
+        rows = [
+            not_run(replace(one, why_not=why), prepared.bound_s) for one, why in refused if why
+        ]
+        rows += self._rows(done or collect_jobs(jobs, self._ready))
         self._write_tables(rows)
         for run in recommend_runs(rows, 1):
             self._write(load_files(prepared, search, run.point))
-        return rows, bool(ended) or not self._ready
+        return rows, (done is not None and not request.collect) or not self._ready
+
+    def _rows(self, done: HpRuns[SearchPoint]) -> Iterator[InferenceRun]:
+        for point, found in done.outcomes():
+            if isinstance(found, Failure):
+                yield not_run(point, self._prepared.bound_s, found)
+            else:
+                yield run_of_outcome(self._prepared, point, found.outcome)
 
     @property
     def _ready(self) -> tuple[SearchPoint, ...]:
         found = (one for one in self.search.runnable if not why_no_job(self._prepared, one))
         return tuple(found)[: self._limit]
-
-    def _job_files(self) -> dict[Path, str]:
-        scripts = [self.search.folder / one.name / _SCRIPT for one in self._ready]
-        kind = self._prepared.question.settings.cluster.kind
-        files = {self.search.folder / _SUBMIT: submit_all_text(kind, scripts)}
-        for point in self._ready:
-            run = self._prepared.run_of(point, self.search)
-            files |= self._prepared.engine.files(run)
-            files[run.folder / _SCRIPT] = inference_job(self._prepared, self.search, point)
-        return files
-
-    def _queue(self, listener: Listener) -> dict[str, str]:
-        """Queue what was not measured yet, and wait; how each job ended, by the point's name."""
-        runs = {one.name: self._prepared.run_of(one, self.search) for one in self._ready}
-        if not self._request.fresh:
-            read = self._prepared.engine.read
-            runs = {n: run for n, run in runs.items() if isinstance(read(run), FailedTrial)}
-        for run in runs.values():
-            for name in (LATENCY_FILE, FIRST_TOKEN_FILE):
-                (run.folder / name).unlink(missing_ok=True)
-        numbers = _queue_jobs({name: run.folder / _SCRIPT for name, run in runs.items()})
-        return {} if self._request.submit_only else _await_jobs(numbers, listener)
-
-    def _row_of_job(self, point: SearchPoint, ended: Mapping[str, str]) -> InferenceRun:
-        """Run of a point from its job's files; ``ended`` has the ends of awaited jobs."""
-        prepared = self._prepared
-        if why := point.why_not or why_no_job(prepared, point):
-            return not_run(replace(point, why_not=why), prepared.bound_s)
-        run = prepared.run_of(point, self.search)
-        folder, outcome = run.folder, prepared.engine.read(run)
-        if isinstance(outcome, FailedTrial) and point.name in ended:
-            said = "".join(f": {line}" for line in _last_line(folder))
-            detail = f"{outcome.failure.detail.rstrip('.')}; {ended[point.name]}{said}"
-            outcome = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail=detail))
-        elif isinstance(outcome, FailedTrial) and not has_run(folder):
-            detail = f"{NOT_STARTED}: {folder / _SCRIPT} has left neither figures nor a log"
-            why_not = Failure(kind=FailureKind.NO_STEPS, detail=detail)
-            return not_run(point, prepared.bound_s, why_not)
-        return run_of_outcome(prepared, point, outcome)
 
     def jobs_text(self, rows: Sequence[InferenceRun]) -> Iterator[str]:
         yield self._about
@@ -311,7 +261,7 @@ class _LengthHalf:
         yield self._table([row.point for row in rows])
         if self._ready:
             yield (
-                f"Submit all: bash {shlex.quote(str(self.search.folder / _SUBMIT))}; the same "
+                f"Submit all: bash {shlex.quote(str(self.search.folder / SUBMIT))}; the same "
                 f"search then reads what they measured into {self.search.summary}"
             )
 
@@ -323,45 +273,19 @@ class _LengthHalf:
             why = f"limit_search_runs is {self._limit}"
             rows.append(not_run(replace(point, why_not=why), bound_s))
         if chosen:
-            rows += self._measure(chosen, listener)
+            engine = prepared.engine
+            runner = (
+                SharedProcesses(prepared, search, chosen, engine)
+                if isinstance(engine, SharingEngine)
+                else PointRanks(prepared, search, chosen)
+            )
+            done = runner.run(listener, fresh=self._request.fresh)
+            if note := busy_note(done.records, len(prepared.cluster.devices)):
+                listener(Note(text=note, warning=True))
+            rows += self._rows(done)
         self._write_tables(rows)
         write_answer(search.paths, "\n".join(self.result_text(rows)))
         return rows, True
-
-    def _measure(
-        self, chosen: tuple[SearchPoint, ...], listener: Listener
-    ) -> Iterator[InferenceRun]:
-        done = self._run_points(chosen, listener)
-        if note := busy_note(done.records, len(self._prepared.cluster.devices)):
-            listener(Note(text=note, warning=True))
-        last = {record.trial.name: record for record in done.records}
-        ruled_out = dict(done.ruled_out)
-        for point in chosen:
-            if point.name in last:
-                yield run_of_outcome(self._prepared, point, last[point.name].outcome)
-            elif point.name in ruled_out:
-                why = needs_more(ruled_out[point.name])
-                yield not_run(point, self._prepared.bound_s, why)
-
-    def _run_points(self, points: tuple[SearchPoint, ...], listener: Listener) -> HpRuns:
-        """All points, each in its own ranks or in a process with others, as the engine has it."""
-        prepared = self._prepared
-        runs = tuple(prepared.run_of(point, self.search) for point in points)
-        planned = LocalSearch(
-            points=points,
-            runs=runs,
-            paths=self.search.paths,
-            cluster=prepared.cluster,
-            request=ranks_request(prepared.cluster, runs[0]),
-            time_limit_s=prepared.settings.time_limit_s,
-            bound_s=prepared.bound_s,
-        )
-        runners: Callable[[LocalSearch], Runners] = fork_ranks
-        if isinstance(engine := prepared.engine, SharingEngine):
-            planned = shared_search(planned, engine)
-            runners = partial(share_processes, engine=engine)
-        size = f"{prepared.question.size_b:.10g}b"
-        return run_points(planned, runners, listener, fresh=self._request.fresh, size=size)
 
     def _write_tables(self, rows: Sequence[InferenceRun]) -> None:
         texts = {
@@ -440,49 +364,3 @@ def _result_row(number: int, run: InferenceRun) -> tuple[object, ...]:
         memory.peak_bytes / GIB if memory else None,
         f"{1e3 * predicted.latency_s:.4g} ms" if predicted else None,
     )
-
-
-def _last_line(folder: Path) -> tuple[str, ...]:
-    """The last line on standard error of a run's latest job."""
-    logs = sorted(folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.lstat().st_mtime)
-    return file_tail(logs[-1], lines=1) if logs else ()
-
-
-def _queue_jobs(scripts: Mapping[str, Path]) -> dict[str, int]:
-    """Numbers of the jobs that run these scripts; if Slurm refuses one, there are none."""
-    numbers: dict[str, int] = {}
-    try:
-        for name, script in scripts.items():
-            log = f"--output={script.parent / 'slurm-%j.out'}"
-            numbers[name] = submit_job((log, str(script)), {})
-    except BaseException:
-        if numbers:
-            cancel_jobs(*numbers.values())
-        raise
-    return numbers
-
-
-def _await_jobs(numbers: Mapping[str, int], listener: Listener) -> dict[str, str]:
-    """Wait for all, and how each one ended; an interrupted search cancels them."""
-    queue, ended = SlurmQueue(), dict[str, str]()
-    for number in numbers.values():
-        queue.add(number)
-    waiting = dict(numbers)
-    said_s = time.monotonic() + UNSAID_WAIT_S
-    try:
-        with stopping_on_signals():
-            while waiting:
-                time.sleep(_LOOK_S)
-                for name, number in tuple(waiting.items()):
-                    if (over := queue.why_over(number)) is not None:
-                        del waiting[name]
-                        ended[name] = over.detail
-                        listener(Note(text=f"{name}: {over.detail}"))
-                queued = [number for number in waiting.values() if queue.is_waiting(number)]
-                if queued and time.monotonic() > said_s:
-                    said_s = math.inf
-                    listener(Note(text=f"Waiting for hosts: {pending_text(queued[0])}."))
-    finally:
-        if waiting:
-            cancel_jobs(*waiting.values())
-    return ended

@@ -1,6 +1,6 @@
 """The extension point inference engine: what generates the text of an inference search.
 
-Each is one row of a table, imported when it is asked for; another package registers its own under
+Each is one row of a table, imported on demand; another package registers its own under
 the entry-point group ``autoconf_launch.inference_engine``.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast, runtime_checkable
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import (
+    BUILTIN_PRECISIONS,
     DECODE,
     PREFILL,
     ConfigError,
@@ -24,14 +26,15 @@ from autoconf_launch.core import (
     MemoryUse,
     RawConfig,
     ResultsFolderError,
+    encode,
 )
 from autoconf_launch.launcher.extension_points import find_reference, load_reference
 from autoconf_launch.launcher.results import read_file
 
 INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
     {
-        "native": "autoconf_launch.nemo.inference_search.native:NativeEngine",
-        "vllm": "autoconf_launch.nemo.inference_search.vllm:VllmEngine",
+        "native": "autoconf_launch.nemo.inference_search.engines:NativeEngine",
+        "vllm": "autoconf_launch.nemo.inference_search.vllm_engine:VllmEngine",
     }
 )
 """Name -> ``module:attribute``; habits that predictions need have a table of the same names."""
@@ -50,7 +53,7 @@ class EngineRun:
     Attributes:
         base: the model's base configuration, with the vocabulary that it has.
         family: of the model.
-        folder: of the run; what the program reads and writes stands there.
+        folder: of the run; the program's files are in it.
         beam_width: sequences that are kept; 1 is greedy.
     """
 
@@ -62,13 +65,13 @@ class EngineRun:
 
 
 class InferenceEngine(Protocol):
-    """Runs points in processes of its own, one after the other."""
+    """Runs points in separate processes, one after the other."""
 
     def why_not(self, run: EngineRun) -> str:
-        """Why it cannot run a point, as a sentence; empty where it can."""
+        """Why it cannot run a point, as a sentence; empty if it can."""
 
     def why_not_here(self) -> str:
-        """Why it cannot run on this machine, with what to install; empty where it can."""
+        """Why it cannot run on this machine, with what to install; empty if it can."""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
         """Files that its commands read, by absolute path."""
@@ -77,7 +80,7 @@ class InferenceEngine(Protocol):
         """Words of its programs, one after the other; they leave their figures in the folder."""
 
     def tasks_per_run(self, run: EngineRun) -> int:
-        """Processes that a launcher must start: one for each rank, or one that starts them."""
+        """Processes that a launcher must start: one for each rank, or one for all."""
 
     def read(self, run: EngineRun) -> Outcome:
         """Measurement of its commands, or a failure, also if no file was written."""
@@ -116,8 +119,8 @@ class SharingEngine(InferenceEngine, Protocol):
         """The process that leaves the figures of each run, as its commands would.
 
         Args:
-            runs: points that differ in their batch alone, in order.
-            cores: of each slot; empty where slots are GPUs.
+            runs: points that differ only in their batch, in order.
+            cores: of each slot; empty if slots are GPUs.
         """
 
 
@@ -176,8 +179,8 @@ def load_engine(name: str) -> InferenceEngine:
 def read_figures(run: EngineRun) -> Outcome:
     """A measurement from both files that an engine's program may write, by names of fields.
 
-    ``latency.json`` has ``latencies``, in seconds; ``first_token.json``, where there is one, those
-    of the first token alone. Our own program says both phases and the peak in the former.
+    ``latency.json`` has ``latencies`` in seconds; ``first_token.json``, if there is one, has the
+    latencies of the first token. Our own program writes both phases and the peak to the former.
     """
     try:
         found = json_object(run.folder / LATENCY_FILE)
@@ -249,3 +252,58 @@ def _phases(
     elif {PREFILL, DECODE} <= found.keys():
         for phase in (PREFILL, DECODE):
             yield phase, _seconds(found[phase], phase, run.folder / LATENCY_FILE, least_s=0.0)
+
+
+MODULE = "autoconf_launch.runtime.generation"
+_BASE, _POINT = "base.json", "generation.json"
+
+
+class NativeEngine:
+    """Greedy, kernel by kernel, with a preallocated cache; see ``runtime/generation``."""
+
+    def why_not(self, run: EngineRun) -> str:
+        if run.task.precision not in BUILTIN_PRECISIONS:
+            known = ", ".join(one.value for one in BUILTIN_PRECISIONS)
+            return (
+                f"engine native computes in {known}, not in data_type {run.task.precision.value}; "
+                "give one of these."
+            )
+        if run.beam_width > 1:
+            return (
+                f"beam_width is {run.beam_width}, but engine native writes greedily; set it to 1 "
+                "or take engine=vllm."
+            )
+        if run.task.layout.pipeline_parallel > 1 and run.family in ("t5", "mt5"):
+            return (
+                "engine native cuts one list of blocks into stages, an encoder-decoder has two; "
+                "pipeline_parallel_sizes must be [1]."
+            )
+        return ""
+
+    def why_not_here(self) -> str:
+        if find_spec("transformers") is None:
+            return (
+                "engine native builds models with transformers, which is not installed; run "
+                "pip install 'autoconf-launch[search]'."
+            )
+        return ""
+
+    def files(self, run: EngineRun) -> Mapping[Path, str]:
+        return {
+            run.folder / _BASE: run.base.to_json() + "\n",
+            run.folder / _POINT: json.dumps(encode(run.task), indent=2) + "\n",
+        }
+
+    def commands(self, run: EngineRun) -> tuple[tuple[str, ...], ...]:
+        words = ("python3", "-m", MODULE, *self.arguments(run))
+        return ((*words, "--output-json", str(run.folder / LATENCY_FILE)),)
+
+    def arguments(self, run: EngineRun) -> tuple[str, ...]:
+        base, point = (str(run.folder / name) for name in (_BASE, _POINT))
+        return ("--base-config", base, "--generation", point)
+
+    def tasks_per_run(self, run: EngineRun) -> int:
+        return run.task.layout.world_size
+
+    def read(self, run: EngineRun) -> Outcome:
+        return read_figures(run)

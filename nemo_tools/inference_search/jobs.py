@@ -1,19 +1,24 @@
 """Launches of an inference search's points on a cluster, as text.
 
-A batch alone says how quick a point is, and decides the search. What its layout serves when
-requests come beside each other is measured afterwards, for the recommended one, by engines that
-have such a test.
+The time of one batch decides the search. The recommended layout's throughput with many concurrent
+requests is measured afterwards, by engines with such a test.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
+from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.report import csv_text
+from autoconf_launch.launcher.results import Fingerprint
 
-from ..search import ClusterKind, GridKind, job_script
+from ..report import NOT_STARTED
+from ..search import ClusterKind, GridKind, job_script, submit_all_text
 from .engines import (
     FIRST_TOKEN_FILE,
     LATENCY_FILE,
@@ -30,14 +35,68 @@ _RANK_VARIABLES = (
     "MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR MASTER_PORT=29500; exec "
 )
 """Arguments of ranks that Slurm starts, from the variables that Slurm sets for each."""
+SUBMIT, _SCRIPT, _TABLE = "submit_all.sh", "submission_script.sh", "load.csv"
 POINT_LOG = "log_job_"
 """Beginning of the names of a job's logs, before its number."""
 
 
-def has_run(folder: Path) -> bool:
-    """True if a job has left something in a point's folder."""
-    names = (LATENCY_FILE, FIRST_TOKEN_FILE, f"{POINT_LOG}*", "slurm-*.out")
-    return any(any(folder.glob(name)) for name in names)
+class PointJobs:
+    """Points of one search as jobs; see ``JobFiles`` of the search's job runner."""
+
+    is_kept = True
+
+    def __init__(self, prepared: PreparedInference, search: LengthSearch) -> None:
+        self._prepared, self._search = prepared, search
+        self.kind, self.paths = prepared.question.settings.cluster.kind, search.paths
+        self._runs = {one.name: prepared.run_of(one, search) for one in search.points}
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        prepared, run = self._prepared, self._runs[self._search.points[0].name]
+        lengths = f"{run.task.input_len} tokens in", f"{run.task.output_len} out"
+        return Fingerprint(
+            script=prepared.engine_name,
+            arguments=(*lengths, run.task.precision.value, f"{run.beam_width} beams"),
+            config=hashlib.sha256(prepared.base.to_json().encode()).hexdigest(),
+            hardware=(f"{prepared.gpus_per_node} per node",),
+            versions=(),
+        )
+
+    def write(self, points: Sequence[SearchPoint]) -> None:
+        """Write the files and the job of each point, and the script that starts them all."""
+        scripts = [self.script(one.name) for one in points]
+        files = {self._search.folder / SUBMIT: submit_all_text(self.kind, scripts)}
+        for point in points:
+            files |= self._prepared.engine.files(self._runs[point.name])
+            files[self.script(point.name)] = inference_job(self._prepared, self._search, point)
+        for path, text in files.items():
+            self.paths.write(path, text)
+
+    def script(self, name: str) -> Path:
+        return self.folder(name) / _SCRIPT
+
+    def folder(self, name: str) -> Path:
+        return self._runs[name].folder
+
+    def clear(self, name: str) -> None:
+        for file in (LATENCY_FILE, FIRST_TOKEN_FILE):
+            (self.folder(name) / file).unlink(missing_ok=True)
+
+    def read(self, name: str) -> Outcome:
+        """The figures of a job, or what its log says last."""
+        folder, outcome = self.folder(name), self._prepared.engine.read(self._runs[name])
+        if isinstance(outcome, Measurement):
+            return outcome
+        assert isinstance(outcome, FailedTrial)
+        left = (LATENCY_FILE, FIRST_TOKEN_FILE, f"{POINT_LOG}*", "slurm-*.out")
+        detail = f"{NOT_STARTED}: {self.script(name)} has left neither figures nor a log"
+        if any(any(folder.glob(file)) for file in left):
+            logs = sorted(
+                folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.lstat().st_mtime
+            )
+            said = "".join(f": {line}" for line in file_tail(logs[-1], lines=1)) if logs else ""
+            detail = f"{outcome.failure.detail.rstrip('.')}{said}"
+        return FailedTrial(failure=replace(outcome.failure, detail=detail))
 
 
 def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
@@ -50,7 +109,7 @@ def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
 
 
 def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
-    """Why a job cannot run a point; empty where it can."""
+    """Why a job cannot run a point; empty if it can."""
     nodes = nodes_of(prepared, point)
     starts_all = prepared.engine.tasks_per_run(prepared.run_of(point, prepared.searches[0])) == 1
     if nodes > 1 and starts_all:
@@ -90,7 +149,6 @@ def command_job(
     )
 
 
-_SCRIPT, _TABLE = "submission_script.sh", "load.csv"
 _HEADS = (
     *("Benchmark", "Requests at Once", "Requests/s", "Tokens/s", "Output Tokens/s"),
     "Tokens/s per GPU",
@@ -102,7 +160,7 @@ _HEADS = (
 
 
 def load_script(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
-    """The job of a point's test; empty where the engine has none."""
+    """The job of a point's test; empty if the engine has none."""
     test = _test(prepared, search, point)
     return command_job(prepared, point, _folder(search, point), test.commands) if test else ""
 
@@ -133,7 +191,7 @@ def load_lines(
 def _test(
     prepared: PreparedInference, search: LengthSearch, point: SearchPoint
 ) -> LoadTest | None:
-    """None where the engine has none, or no job runs it."""
+    """None if the engine has no test, or no job runs it."""
     engine = prepared.engine
     if prepared.is_local or not isinstance(engine, LoadTestingEngine):
         return None

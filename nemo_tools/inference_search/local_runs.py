@@ -6,10 +6,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from autoconf_launch.autotuner.space import (
     FailedTrial,
@@ -46,21 +45,26 @@ from autoconf_launch.launcher.launch import (
 from autoconf_launch.launcher.machine import is_cpu, split_cores, usable_cores
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.results import ResultsPaths
 from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
-    TrialIO,
     TrialLimits,
     emulated_limit_bytes,
     write_json,
 )
 
-from ..search import HpRuns, HpSearch, opening_launches
+from ..search import HpRuns, HpSearch, OpenRuns, RunLimits, Runner, opening_launches
 from ..search import local_request as slots_request
-from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, TIMED_S, EngineRun, SharingEngine
-from .native import MODULE, NativeEngine
-from .points import SearchPoint
+from .engines import (
+    FIRST_TOKEN_FILE,
+    LATENCY_FILE,
+    MODULE,
+    TIMED_S,
+    EngineRun,
+    NativeEngine,
+    SharingEngine,
+)
+from .points import LengthSearch, PreparedInference, SearchPoint
 
 _FIRST_TIMED, _MOST_GENERATIONS = 2, 11
 """The first generation warms up; of the others so many are made at most."""
@@ -69,42 +73,43 @@ _THREADS = "OMP_NUM_THREADS"
 _METRICS, _FAILURE = "metrics.json", "failure.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSearch:
-    """Settings that the runs of one search share.
+class _PointRunner(Runner[SearchPoint]):
+    """Runs points on this machine: runner and ``TrialIO`` at once, for any engine.
 
-    Attributes:
-        runs: every point that is run, as its engine sees it, in the order of running.
-        cluster: one slot for each rank that a point may have.
-        request: of the ranks; its words are those that no point changes.
-        time_limit_s: of one point, or of one process with all of its points.
-        bound_s: latency above which a point is not the best; infinite without a bound.
+    The cluster has one slot for each rank that a point may have.
     """
 
-    points: tuple[SearchPoint, ...]
-    runs: tuple[EngineRun, ...]
-    cluster: ClusterSpec
-    request: LaunchRequest
-    paths: ResultsPaths
-    time_limit_s: float
-    bound_s: float
+    def __init__(
+        self, prepared: PreparedInference, search: LengthSearch, points: tuple[SearchPoint, ...]
+    ) -> None:
+        self._points, self._paths, self._cluster = points, search.paths, prepared.cluster
+        self._runs = {point.name: prepared.run_of(point, search) for point in points}
+        self._request = ranks_request(prepared.cluster, self._runs[points[0].name])
+        self._size_b, self._limit_s = prepared.question.size_b, prepared.settings.time_limit_s
+        self.objective = per_gpu_objective(prepared.bound_s)
 
+    def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchPoint]:
+        """Run every point once, in order; what an earlier search measured counts."""
+        launch = TrialLimits(timeout_s=self._limit_s, stall_s=_STALL_S, timeout_by="time_limit")
+        limits = RunLimits(steps=_MOST_GENERATIONS, steps_s=TIMED_S, launch=launch)
+        search = HpSearch(points=self._points, runner=self, limits=limits)
+        return search.run(listener, fresh=fresh)
 
-Runners: TypeAlias = tuple[TrialIO, Backend]
-"""The planner of points, and the backend that runs the plans."""
+    def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
+        launch = self._request, self._cluster, Feed("inference", f"{self._size_b:.10g}b")
+        return opening_launches(self._paths, launch, (self, self.backend), listener, fresh=fresh)
 
+    def backend(self, listener: Listener) -> Backend:
+        return ForkServerEngine()
 
-class _PointTrials:
-    """Predictions and files of points for any engine: part of a ``TrialIO``."""
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        raise NotImplementedError
 
-    def __init__(self, search: LocalSearch) -> None:
-        self._search = search
-        names = (point.name for point in search.points)
-        self._runs = dict(zip(names, search.runs, strict=True))
-        self._predicted = {point.name: point.predicted for point in search.points}
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        return None  # an interrupted process starts again with what is not measured
 
     def predict(self, trial: Trial) -> Prediction | None:
-        found = self._predicted[trial.name]
+        found = next(one for one in self._points if one.name == trial.name).predicted
         if found is None:
             return None
         return Prediction(
@@ -130,24 +135,22 @@ class _PointTrials:
             write_json(folder / _FAILURE, encode(record.failure))
 
 
-class _GenerationTrials(_PointTrials):
-    def __init__(self, search: LocalSearch) -> None:
-        super().__init__(search)
-        self._engine = NativeEngine()
+class PointRanks(_PointRunner):
+    """Ranks for each point, forked from one process: the engine native."""
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
-        run, paths = self._runs[trial.name], self._search.paths
+        run, paths, engine = self._runs[trial.name], self._paths, NativeEngine()
         paths.make_launch_folder(run.folder)
         ranks = trial.candidate.layout.world_size
         old = (STEPS_FILE, END_FILE, _METRICS, _FAILURE, *map(result_file, range(ranks)))
         for name in old:
             (run.folder / name).unlink(missing_ok=True)
-        for path, text in self._engine.files(run).items():
+        for path, text in engine.files(run).items():
             paths.write(path, text)
-        rendered = Rendered(config=run.base, script_args=self._engine.arguments(run))
+        rendered = Rendered(config=run.base, script_args=engine.arguments(run))
         return plan_launch(
-            replace(self._search.request, processes=ranks),
-            part_of(self._search.cluster, ranks),
+            replace(self._request, processes=ranks),
+            part_of(self._cluster, ranks),
             rendered,
             task=self._task(run, attempt),
             expected=trial.candidate,
@@ -166,7 +169,7 @@ class _GenerationTrials(_PointTrials):
             start_step=_FIRST_TIMED,
             end_step=_MOST_GENERATIONS,
             most_steps=_MOST_GENERATIONS,
-            memory_limit_bytes=emulated_limit_bytes(self._search.cluster),
+            memory_limit_bytes=emulated_limit_bytes(self._cluster),
         )
 
 
@@ -198,43 +201,6 @@ def model_words(run: EngineRun) -> tuple[str, ...]:
     return "--family", run.family, "--shape", shape
 
 
-def fork_ranks(search: LocalSearch) -> Runners:
-    """Ranks for each point, forked from one process."""
-    return _GenerationTrials(search), ForkServerEngine()
-
-
-def run_points(
-    search: LocalSearch,
-    runners: Callable[[LocalSearch], Runners],
-    listener: Listener,
-    *,
-    fresh: bool,
-    size: str = "",
-) -> HpRuns:
-    """Run every point once, in order; what an earlier search measured counts."""
-    feed = Feed("inference", size)
-    with opening_launches(
-        search.paths, search.request, search.cluster, feed, listener, fresh=fresh
-    ) as (opened, heard):
-        runner, backend = runners(search)
-        limits = TrialLimits(
-            timeout_s=search.time_limit_s, stall_s=_STALL_S, timeout_by="time_limit"
-        )
-        made = HpSearch(
-            opened=opened, runner=runner, backend=backend, listener=heard, limits=limits
-        )
-        trials = [
-            Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
-            for number, one in enumerate(search.points)
-        ]
-        with closing(backend):
-            return made.run(
-                trials,
-                most=(_MOST_GENERATIONS, TIMED_S),
-                objective=per_gpu_objective(search.bound_s),
-            )
-
-
 def per_gpu_objective(bound_s: float) -> Objective:
     """Samples of a second and GPU; none of a batch that takes longer than the bound."""
 
@@ -252,14 +218,6 @@ def per_gpu_objective(bound_s: float) -> Objective:
     )
 
 
-def needs_more(record: Record) -> Failure:
-    """Why a point was not started that surely needs more memory."""
-    return Failure(
-        kind=FailureKind.OUT_OF_MEMORY,
-        detail=f"not started: needs more memory than {record.trial.name}, which ran out of it",
-    )
-
-
 def busy_note(records: Sequence[Record], ranks: int) -> str:
     """Advice if other work used this machine's cores; empty if none did."""
     loads = [record.conditions.load_before for record in records if record.conditions]
@@ -274,36 +232,8 @@ def busy_note(records: Sequence[Record], ranks: int) -> str:
     )
 
 
-def shared_search(search: LocalSearch, engine: SharingEngine) -> LocalSearch:
-    """The search with points of one layout together; a process has time for all of its own."""
-    points, runs = search.points, search.runs
-    degrees = [_degrees(run) for run in runs]
-    order = sorted(range(len(runs)), key=lambda row: degrees.index(degrees[row]))
-    process = engine.shared_process(runs[:1], _cores_of_slots(search.cluster))
-    return replace(
-        search,
-        points=tuple(points[row] for row in order),
-        runs=tuple(runs[row] for row in order),
-        request=replace(
-            search.request,
-            script=str(process.program),
-            kind="script",
-            python=process.python,
-            script_args=(*model_words(runs[0]), "--engine", process.version),
-            alone=True,
-        ),
-        time_limit_s=search.time_limit_s * max(map(degrees.count, degrees)),
-    )
-
-
-def share_processes(search: LocalSearch, engine: SharingEngine) -> Runners:
-    """All points of a layout in one process."""
-    trials = _SharedTrials(search, engine)
-    return trials, _SharedBackend(LocalEngine(), trials.read_figures_of)
-
-
 def _cores_of_slots(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
-    """Cores of each slot, all of them where there are fewer than slots; empty with GPUs."""
+    """Cores of each slot, all of them if there are fewer than slots; empty with GPUs."""
     if not is_cpu(cluster):
         return ()
     usable, slots = tuple(sorted(os.sched_getaffinity(0))), len(cluster.devices)
@@ -322,31 +252,60 @@ def _first_error(folder: Path) -> str:
     return next((match[1] for match in found), "") or "".join(printed_error(folder)[-1:])
 
 
-class _SharedTrials(_PointTrials):
-    def __init__(self, search: LocalSearch, engine: SharingEngine) -> None:
-        super().__init__(search)
-        self._engine, self._cores = engine, _cores_of_slots(search.cluster)
-        self._asked: set[str] = set()
-        """Points that a process of this session was asked for."""
+class SharedProcesses(_PointRunner):
+    """All points of a layout in one process of an engine that shares it."""
+
+    def __init__(
+        self,
+        prepared: PreparedInference,
+        search: LengthSearch,
+        points: tuple[SearchPoint, ...],
+        engine: SharingEngine,
+    ) -> None:
+        degrees = [_degrees(point) for point in points]
+        order = sorted(range(len(points)), key=lambda row: degrees.index(degrees[row]))
+        super().__init__(prepared, search, tuple(points[row] for row in order))
+        first = self._runs[self._points[0].name]
+        self._engine, self._cores = engine, _cores_of_slots(self._cluster)
+        process = engine.shared_process((first,), self._cores)
+        self._request = replace(
+            self._request,
+            script=str(process.program),
+            kind="script",
+            python=process.python,
+            script_args=(*model_words(first), "--engine", process.version),
+            alone=True,
+        )
+        self._limit_s *= max(map(degrees.count, degrees))  # a process has time for all of its own
+        self._requested: set[str] = set()
+        """Points that a process of this session was started for."""
+
+    def backend(self, listener: Listener) -> Backend:
+        return _SharedBackend(LocalEngine(), self.read_figures_of)
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         # The process of a point and of those after it that have its layout and no figures.
-        names = list(self._runs)
-        later = names[names.index(trial.name) :]
-        shared = [n for n in later if self._has_layout(n, trial) and not self.read_figures_of(n)]
+        names = [point.name for point in self._points]
+        place = names.index(trial.name)
+        layout = _degrees(self._points[place])
+        shared = [
+            point.name
+            for point in self._points[place:]
+            if _degrees(point) == layout and not self.read_figures_of(point.name)
+        ]
         runs = [self._runs[name] for name in shared] or [self._runs[trial.name]]
         process = self._engine.shared_process(runs, self._cores)
         for run in runs if shared else ():
-            self._search.paths.make_launch_folder(run.folder)
+            self._paths.make_launch_folder(run.folder)
             for name in (LATENCY_FILE, FIRST_TOKEN_FILE):
                 (run.folder / name).unlink(missing_ok=True)
         for path, text in process.files.items() if shared else ():
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        self._asked.update(shared)
+        self._requested.update(shared)
         plan = plan_launch(
-            self._search.request,
-            part_of(self._search.cluster, trial.candidate.layout.world_size),
+            self._request,
+            part_of(self._cluster, trial.candidate.layout.world_size),
             Rendered(
                 config=runs[0].base, script_args=process.arguments, environment=process.variables
             ),
@@ -354,20 +313,14 @@ class _SharedTrials(_PointTrials):
         return replace(plan, name=trial.name, folder=str(self._runs[trial.name].folder))
 
     def read_figures_of(self, name: str) -> Outcome | None:
-        # By a process of this session, if it is complete.
-        outcome = self._engine.read(self._runs[name]) if name in self._asked else None
+        """Complete figures of a point by a process of this session."""
+        outcome = self._engine.read(self._runs[name]) if name in self._requested else None
         return outcome if isinstance(outcome, Measurement) else None
 
-    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
-        return None  # an interrupted process starts again with what is not measured
 
-    def _has_layout(self, name: str, trial: Trial) -> bool:
-        return _degrees(self._runs[name]) == _degrees(self._runs[trial.name])
-
-
-def _degrees(run: EngineRun) -> tuple[int, int]:
+def _degrees(point: SearchPoint) -> tuple[int, int]:
     """Degrees that the points of one process share."""
-    return run.task.layout.tensor_parallel, run.task.layout.pipeline_parallel
+    return point.layout.tensor_parallel, point.layout.pipeline_parallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

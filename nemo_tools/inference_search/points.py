@@ -59,8 +59,8 @@ class SearchPoint:
 
     Attributes:
         name: of its folder.
-        predicted: None where nothing was.
-        why_not: why it is not run, as a sentence; empty where it is.
+        predicted: None without a prediction.
+        why_not: the reason for not running it, as a sentence; empty if it runs.
     """
 
     name: str
@@ -77,6 +77,10 @@ class SearchPoint:
     def candidate(self) -> Candidate:
         """The point as studies and journals know it."""
         return self.task.candidate
+
+    @property
+    def space(self) -> str:
+        return "inference"
 
     @property
     def gpus(self) -> int:
@@ -105,7 +109,7 @@ def padded_vocabulary(vocabulary: int) -> int:
 
 
 def nodes_necessary(gpus_per_node: int, tensor: int, pipeline: int) -> int:
-    """Nodes of a run by NVIDIA's rule: a stage has a node of its own; 0 where it has no place."""
+    """Nodes of a run by NVIDIA's rule: a stage has its own node; 0 if it has no place."""
     if tensor <= gpus_per_node:
         return pipeline
     if tensor % gpus_per_node:
@@ -119,7 +123,7 @@ def model_name(question: SearchQuestion) -> str:
 
 
 def search_points(asked: LengthQuestion) -> tuple[SearchPoint, ...]:
-    """All points, those to be run first: NVIDIA's in NVIDIA's order, ours by their promise.
+    """All points, those to be run first: NVIDIA's in NVIDIA's order, ours by predicted throughput.
 
     Raises:
         ConfigError: the model writes no text of these lengths, or no size is valid.
@@ -151,7 +155,7 @@ def _nemo_triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
 
 
 def _triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
-    """The lists that were asked for; auto: all valid degrees, and powers of two that fit."""
+    """The requested lists; auto: all valid degrees, and powers of two that fit."""
     settings = asked.search.settings.inference
     lists = (settings.tensor, settings.pipeline, settings.batches)
     if None in lists:
@@ -273,7 +277,7 @@ class PreparedInference:
         base: the model's configuration with the vocabulary that runs have.
         cluster: of this machine, or of the nodes that jobs ask for.
         gpus_per_node: of a job's node.
-        refused: why pairs of lengths beside those of ``searches`` are not searched.
+        refused: reasons for which other pairs of lengths are not searched.
     """
 
     question: SearchQuestion
@@ -430,7 +434,7 @@ def _limit_bytes(question: SearchQuestion, cluster: ClusterSpec) -> float:
 
 
 def _precision(asked: Precision, cluster: ClusterSpec) -> tuple[Precision, tuple[str, ...]]:
-    """Processes of a CPU compute in fp32, whatever is asked for 16 bits."""
+    """Processes of a CPU compute in fp32 if 16 bits are requested."""
     if not is_cpu(cluster) or asked not in (Precision.FP16, Precision.BF16):
         return asked, ()
     return Precision.FP32, (f"data_type is {asked.value}; runs on this CPU compute in fp32.",)

@@ -1,7 +1,7 @@
 """Results of an inference search: rows, their order, and the recommendation.
 
-Every point has a row, also one that failed or was not run. NVIDIA's headings come first; what
-only we know stands behind them.
+Every point has a row, even if it failed or was not run. NVIDIA's headings come first;
+our own columns follow them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class InferenceRun:
 
     @property
     def measured(self) -> Measurement | None:
-        """None where it failed."""
+        """None if it failed."""
         return self.outcome if isinstance(self.outcome, Measurement) else None
 
     @property
@@ -50,20 +50,20 @@ class InferenceRun:
 
     @property
     def throughput_per_gpu(self) -> float:
-        """Samples per second and GPU; 0 where nothing was measured."""
+        """Samples per second and GPU; 0 if nothing was measured."""
         if self.latency_s is None:
             return 0.0
         return self.point.layout.micro_batch / self.latency_s / self.point.gpus
 
     @property
     def token_s(self) -> float | None:
-        """Seconds of each later token, where phases are known and there is one."""
+        """Seconds of each later token; None if it is unknown."""
         decode_s, later = self._phase(DECODE), self.point.task.output_len - 1
         return decode_s / later if decode_s is not None and later else None
 
     @property
     def ttft_s(self) -> float | None:
-        """Seconds to the first token, where phases are known."""
+        """Seconds to the first token; None if it is unknown."""
         return self._phase(PREFILL)
 
     @property
@@ -72,7 +72,7 @@ class InferenceRun:
 
     @property
     def reason(self) -> str:
-        """Why there is no measurement, or why it is not recommended; empty where it can be."""
+        """Why there is no measurement, or why it is not recommended; empty if it can be."""
         if isinstance(self.outcome, FailedTrial):
             return named_failure(self.outcome.failure)
         if not self.satisfies:
@@ -80,7 +80,7 @@ class InferenceRun:
         return ""
 
     def percentile_s(self, percent: float) -> float | None:
-        """Seconds that so many of its batches stay within."""
+        """Seconds that this percentage of its batches stay within."""
         times = self.measured.step_s if self.measured else ()
         return float(np.percentile(times, percent)) if times else None
 
@@ -132,13 +132,13 @@ def recommend_runs(runs: Sequence[InferenceRun], top_n: int) -> tuple[InferenceR
 
 
 def nearest_run(runs: Sequence[InferenceRun]) -> InferenceRun | None:
-    """The quickest one, for where none is within the bound; None where none was measured."""
+    """The quickest run, for a search without a run within the bound; None if none was measured."""
     measured = [run for run in runs if run.latency_s is not None]
     return min(measured, key=lambda run: run.latency_s or math.inf, default=None)
 
 
 def front_runs(runs: Sequence[InferenceRun]) -> tuple[InferenceRun, ...]:
-    """Measured ones of which no other is quicker with more throughput per GPU."""
+    """Measured runs that no other run beats in both latency and throughput per GPU."""
     measured = [run for run in runs if run.latency_s is not None]
     front = pareto_front(measured, lambda run: (run.latency_s or 0.0, -run.throughput_per_gpu))
     return tuple(front)
@@ -152,7 +152,7 @@ def final_csv(runs: Sequence[InferenceRun]) -> str:
 
 
 def configs_csv(points: Sequence[SearchPoint]) -> str:
-    """``inference_sweep_configs.csv``: what was to be run, in that order."""
+    """``inference_sweep_configs.csv``: the points to run, in order."""
     rows = [
         (p.layout.tensor_parallel, p.layout.pipeline_parallel, p.layout.micro_batch)
         for p in points
@@ -161,7 +161,7 @@ def configs_csv(points: Sequence[SearchPoint]) -> str:
 
 
 def pareto_csv(runs: Sequence[InferenceRun]) -> str:
-    """``pareto.csv``: latency beside throughput, in samples of a batch and tokens of a user."""
+    """``pareto.csv``: latency and throughput, in samples of a batch and tokens of a user."""
     heads = (*_NEMO, "Tokens/s per User", "Tokens/s per GPU", "Name")
     lines: list[Sequence[object]] = [heads]
     for run in front_runs(runs):
@@ -273,7 +273,7 @@ def prediction_line(runs: Sequence[InferenceRun]) -> str:
 
 
 def digits_of(value: float) -> float:
-    """Three decimals, or four digits where the value is small."""
+    """Three decimals, or four digits if the value is small."""
     return round_figure(value, 3)
 
 

@@ -1,24 +1,23 @@
-"""Reads numbers from TensorBoard's event files of runs made elsewhere. Not: files of our own runs.
+"""Reads numbers from TensorBoard's event files of runs made elsewhere.
 
 The package tensorboard is imported when a file is read.
 
-Each candidate is looked for in its own folder, so that a missing file is the failure of that
-candidate alone. Nothing of ours ran there, so that a log which ends in out of memory is believed.
+Each candidate has its own folder, so that a missing file is only that candidate's failure. Nothing
+of ours ran there, so that a log which ends in out of memory decides.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autoconf_launch.core import ConfigError, Failure, FailureKind
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
+from autoconf_launch.core import ConfigError, Failure, FailureKind, MemoryUse
 from autoconf_launch.launcher.launch import file_tail
 
 from .outcome import NOT_STARTED
@@ -27,12 +26,12 @@ _START = "events.out.tfevents"
 
 
 def event_files(folder: Path) -> tuple[Path, ...]:
-    """All event files below a folder, sorted; none where there is no such folder."""
+    """All event files below a folder, sorted; none if there is no such folder."""
     return tuple(sorted(path for path in folder.rglob(f"{_START}*") if path.is_file()))
 
 
 def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """The numbers under each tag, by their steps; where a step was made again, the later one.
+    """The numbers under each tag, by their steps; of a repeated step the later number.
 
     A file that ends in the middle of a record gives what is before it; values that are not
     numbers are skipped.
@@ -108,35 +107,24 @@ _LAST_LINES = 100
 """In which a log ends: launchers tell of every rank after the one that failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredElsewhere:
-    """Steps of one run; the fields are those of :class:`~.outcome.SearchRun`.
-
-    ``times_s`` are of the steps that count; ``peak_bytes`` is None where no memory is logged.
-    """
-
-    times_s: tuple[float, ...]
-    peak_bytes: int | None
-    steps: int
-    step_s: float
-    step_spread_s: float
-    loss: float | None
-
-
-def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
+def read_run(folder: Path, log_prefix: str, *, samples: int, gpus: int, gpu_bytes: int) -> Outcome:
     """Read one run's folder.
 
     Args:
-        folder: of that run alone; TensorBoard's files may lie deeper.
-        log_prefix: how the names of its logs begin.
+        folder: folder of this run only; TensorBoard's files may be deeper.
+        log_prefix: start of the names of its logs.
+        samples: global batch.
+        gpus: number of GPUs.
+        gpu_bytes: memory of one GPU.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         detail = f"{NOT_STARTED}, or it left nothing in {folder}."
-        return Failure(kind=FailureKind.NO_STEPS, detail=detail)
+        return FailedTrial(failure=Failure(kind=FailureKind.NO_STEPS, detail=detail))
     tail = next((lines for lines in _tails(folder, log_prefix) if _is_out_of_memory(lines)), ())
     if tail:
         said = next(line for line in reversed(tail) if _OUT_OF_MEMORY.search(line))
-        return Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
+        failure = Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
+        return FailedTrial(failure=failure)
     files = event_files(folder)
     if not files:
         return _failure(folder, log_prefix, "The run wrote no TensorBoard file.")
@@ -150,15 +138,16 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
             f"{len(times)} after the first are numbers above 0, but at least {LEAST_STEPS} must "
             "be.",
         )
-    losses: Sequence[float] = numbers[LOSS]
-    peaks = [value for value in numbers[PEAK_MEMORY_BYTES] if _is_time(value)]
-    return MeasuredElsewhere(
-        times_s=tuple(times),
-        peak_bytes=int(max(peaks)) if peaks else None,
-        steps=len(times),
-        step_s=statistics.fmean(times),
-        step_spread_s=statistics.stdev(times),
-        loss=losses[-1] if losses else None,
+    peaks = [int(value) for value in numbers[PEAK_MEMORY_BYTES] if _is_time(value)]
+    memory = peaks and MemoryUse(
+        free_before_bytes=gpu_bytes, peak_bytes=max(peaks), limit_bytes=gpu_bytes
+    )
+    return Measurement(
+        step_s=tuple(times),
+        samples_per_step=samples,
+        world_size=gpus,
+        memory=memory or None,
+        losses=numbers[LOSS][-1:],
     )
 
 
@@ -177,7 +166,8 @@ def _is_time(time_s: float) -> bool:
     return math.isfinite(time_s) and time_s > 0
 
 
-def _failure(folder: Path, log_prefix: str, why: str) -> Failure:
+def _failure(folder: Path, log_prefix: str, why: str) -> FailedTrial:
     tail = next(_tails(folder, log_prefix), ())
     said = f" Its log ends: {tail[-1]}" if tail else ""
-    return Failure(kind=FailureKind.NO_STEPS, detail=why + said, log_tail=tail)
+    failure = Failure(kind=FailureKind.NO_STEPS, detail=why + said, log_tail=tail)
+    return FailedTrial(failure=failure)

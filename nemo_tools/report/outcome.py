@@ -26,15 +26,15 @@ class SearchRun:
         point: its degrees, micro-batch and checkpointed layers, in NVIDIA's terms; of a run made
             elsewhere its layout has no data-parallel ranks.
         config: of a whole training with its layout, which the best one's file repeats.
-        knobs: what else it sets beside ``point``, such as ``("zero_stage", 1)``.
+        knobs: other settings besides ``point``, such as ``("zero_stage", 1)``.
         steps: optimizer steps that ``step_s`` is of; warm-up is not among them.
-        extrapolated_from: micro-batches that a rank made where there was no time for a step of
-            ``whole_micro_batches``; ``steps`` then counts those that an estimate was made of.
-        step_s: mean seconds of a step; None where nothing was measured.
+        extrapolated_from: micro-batches of a rank if there was no time for a step of
+            ``whole_micro_batches``; ``steps`` then counts the estimated steps.
+        step_s: mean duration of a step, in seconds; None without a measurement.
         step_spread_s: standard deviation of the steps; None below two of them.
         peak_bytes: of the fullest rank, of which it may have ``memory_bytes``; None: not logged.
         loss: of the last step.
-        failure: why nothing was measured; None where ``step_s`` is there.
+        failure: reason for a missing measurement; None if there is one.
     """
 
     name: str
@@ -54,7 +54,7 @@ class SearchRun:
 
     @property
     def memory_share(self) -> float:
-        """Used share of the fullest rank's memory; 0 if nobody logged it."""
+        """Used share of the fullest rank's memory; 0 if it was not logged."""
         return (self.peak_bytes or 0) / (self.memory_bytes or math.inf)
 
 
@@ -66,7 +66,7 @@ class SearchOutcome:
         nodes, gpus_per_node: what each run had.
         tokens_b: of the whole training, in billions, for days and money.
         base: the configuration that the candidates differ from.
-        usd_per_gpu_hour: None where no price is known; ``price`` says whose it is.
+        usd_per_gpu_hour: None if no price is known; ``price`` states its source.
         gpu_peak_flops_per_s: the most that one GPU can do; None if the GPU is not known.
         notes: sentences for the user, such as why candidates were not started.
     """
@@ -128,8 +128,8 @@ class Figures:
 
     Attributes:
         model_tflops: of all GPUs, as NVIDIA's tool counts operations.
-        days: of steps alone, at the measured speed, on as many GPUs as were measured.
-        usd: of those days; None where no price is known.
+        days: duration of the steps at the measured speed, on as many GPUs as were measured.
+        usd: cost of these days; None if no price is known.
         is_tie: as fast as the fastest run within twice the error of both means.
     """
 
@@ -149,7 +149,7 @@ class SearchOptimum:
     """The configuration to train with.
 
     Attributes:
-        config: for the whole training, on its own nodes where the run's layout divides them.
+        config: for the whole training, on its own nodes if the run's layout divides them.
         note: why it is not the fastest run's, or not for the training's nodes; "" elsewhere.
     """
 
@@ -159,7 +159,7 @@ class SearchOptimum:
 
 
 def optimum(outcome: SearchOutcome) -> SearchOptimum | None:
-    """The fastest run that also divides the training's own nodes; None where none was measured.
+    """The fastest run that also divides the training's own nodes; None if none was measured.
 
     A search may have run on fewer nodes than the training has.
     """
@@ -189,7 +189,7 @@ _NODES = ("trainer", "num_nodes")
 
 
 def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:
-    """Measured runs by the time of a sample, which is that of a step where batches are equal.
+    """Measured runs by the time of a sample, which ranks equal batches by their step.
 
     Equal ones stay in the order in which they ran.
     """

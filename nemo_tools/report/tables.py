@@ -1,7 +1,7 @@
 """The CSV tables of a search, with the columns of NeMo 1.0 and 2.0.
 
-Columns are written from names, so that a value cannot stand below another's. NVIDIA's own
-headings hold, spelled correctly; what only we know stands behind them.
+Columns are written by name, so that a value cannot get under another heading. NVIDIA's headings
+are spelled correctly; our own columns follow them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
 
 
 def config_name(run: SearchRun) -> str:
-    """``tp2_pp1_cp1_ep1_mbs4_act_0_num_mbs_act_None_act_per_pipe_None`` and further knobs."""
+    """``tp2_pp1_cp1_ep1_mbs4_act_0_num_mbs_act_None_act_per_pipe_None`` and other knobs."""
     point = run.point
     tensor, pipeline, context, expert = point.layout.mesh
     start = (
@@ -84,14 +84,14 @@ def config_name(run: SearchRun) -> str:
 
 
 def extrapolation(run: SearchRun) -> str:
-    """``14 of 128 micro-batches`` where there was no time for a whole step; else ""."""
+    """``14 of 128 micro-batches`` if there was no time for a whole step; else ""."""
     if run.extrapolated_from is None:
         return ""
     return f"{run.extrapolated_from} of {run.whole_micro_batches or '?'} micro-batches"
 
 
 def round_figure(value: float, decimals: int = 2) -> float:
-    """So many decimals, or four digits if the value is small: a step of 3 ms is not 0.0."""
+    """Round to ``decimals``, or to four digits if the value is small: 3 ms is not 0.0."""
     if not value or not math.isfinite(value):
         return value
     return round(value, max(decimals, 3 - math.floor(math.log10(abs(value)))))
@@ -237,7 +237,7 @@ _TIGHT = 0.98
 
 
 def _tightness(best: SearchRun, ranked: Sequence[SearchRun]) -> Iterator[str]:
-    """A sentence where the best has no room left, with what has."""
+    """A sentence if the best has no room left, with a run that has."""
     if best.memory_share <= _TIGHT:
         return
     layers = plural((best.point.recompute_layers or 0) + 1, "layer")
@@ -264,8 +264,8 @@ def write_final_results(
 ) -> tuple[Path, ...]:
     """Write every table, the best configuration and the ranking below ``logs/final_results``.
 
-    Each file is written whole or not at all. Where nothing was measured there is no optimal
-    configuration, and one of an earlier search is removed.
+    Each file is written whole or not at all. Without a measurement there is no optimal
+    configuration, and an earlier search's is removed.
 
     Args:
         logs: folder of the search, made if it is not there.

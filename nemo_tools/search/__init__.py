@@ -15,10 +15,11 @@ from .candidates import (
     search_machines,
     searched_model,
 )
-from .hp_search import HpRuns, HpSearch, opening_launches
+from .hp_search import HpRuns, HpSearch, OpenRuns, RunLimits, Runner, opening_launches
+from .job_runs import NEVER_S, SLURM_SPARE_S, JobRunner, collect_jobs, run_jobs, submit_all
 from .jobs import job_script, submit_all_text
-from .local_runs import LocalRuns, require_transformers, stderr_view
-from .outcome import DoneRuns, outcome_of, question_outcome
+from .our_ranks import OurRanks, require_transformers, stderr_view
+from .outcome import measured_run, outcome_of, question_outcome
 from .prepare import Prepared, check_paths, first_rows, json_document, prepare_training
 from .question import (
     SearchQuestion,

@@ -108,7 +108,7 @@ def candidate_document(
 def write_documents(
     question: SearchQuestion, folder: SearchFolder, candidates: Iterable[SearchCandidate]
 ) -> None:
-    """The base configuration and each candidate's, in place of those of an earlier search."""
+    """The base configuration and each candidate's, in place of an earlier search's files."""
     folder.write_config(folder.base(question), question.base)
     folder.clear_candidates()
     for one in candidates:

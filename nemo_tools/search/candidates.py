@@ -1,6 +1,6 @@
 """The candidates of a search, most promising first, and how many of them are run.
 
-``grid=nemo`` has NVIDIA's points in NVIDIA's order where a rule covers the model;
+``grid=nemo`` has NVIDIA's points in NVIDIA's order if a rule covers the model;
 everything else is our planner's.
 """
 
@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.sizing import Grid
-from autoconf_launch.core import GIB, ClusterSpec, ConfigError, Layout
+from autoconf_launch.core import (
+    GIB,
+    Candidate,
+    ClusterSpec,
+    ConfigError,
+    Failure,
+    FailureKind,
+    Layout,
+)
 from autoconf_launch.launcher.estimates import (
     ChosenPrice,
     choose_price,
@@ -36,6 +44,7 @@ from ..candidate_grids import (
     nemo_candidates,
     planner_grid,
 )
+from ..report import NOT_STARTED
 from .question import RECIPE, SearchQuestion, decoder_tokens, nemo_grid_of
 from .settings import SearchSettings
 
@@ -72,7 +81,7 @@ class SearchMachines:
     def fewest_nodes(self, question: SearchQuestion) -> int:
         """The smallest number of nodes on which some layout fits, as BigNLP's tool searches.
 
-        A power of two, or that of the training; the latter where none is found.
+        A power of two, or the training's own number, which is also used if none is found.
         """
         for nodes in sorted({*_POWERS, question.nodes}):
             if planner_points(question, self, nodes).candidates:
@@ -120,7 +129,7 @@ def gpu_peak_flops_per_s(
 
     Args:
         question: of the search.
-        gpu: that ran, by the driver's name; None: the one of the settings.
+        gpu: device that ran, by the driver's name; None: the settings' GPU.
         precision: of the runs; "" is the training's. With an ``8`` in it, FP8's peak.
 
     Returns:
@@ -139,7 +148,7 @@ def gpu_peak_flops_per_s(
 
 
 def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: int) -> PlannerGrid:
-    """All valid ones that fit, in the planner's order, and sizes that were asked for in vain."""
+    """All valid layouts that fit, in the planner's order, and requested sizes without any."""
     cluster, train = machines.cluster(nodes), question.settings.train
     # NeMo 1.0's configuration of a T5 has no word for it (candidate_file)
     is_never = question.family.is_encoder_decoder and RECIPE not in question.base
@@ -161,7 +170,7 @@ def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: in
 
 
 def _by_memory(wanted_gb: float) -> str:
-    """The seeds' GPU of this memory, else the one whose memory is nearest above it."""
+    """The GPU that NVIDIA's tools assume for this memory, else the next larger one."""
     if wanted_gb in _SEEDS_GPUS:
         return _SEEDS_GPUS[wanted_gb]
     sizes = {gpu: machine(gpu).accelerator.memory_bytes / GIB for gpu in accelerator_names()}
@@ -181,7 +190,7 @@ class SearchCandidate:
     Attributes:
         name: of its file and folder.
         point: in NVIDIA's terms.
-        step_s, peak_bytes: predicted; None where nothing was.
+        step_s, peak_bytes: predictions; None without any.
     """
 
     name: str
@@ -193,6 +202,14 @@ class SearchCandidate:
     def layout(self) -> Layout:
         return self.point.layout
 
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(layout=self.layout)
+
+    @property
+    def space(self) -> str:
+        return f"z{self.layout.zero_stage}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
@@ -200,6 +217,12 @@ class Rejected:
 
     candidate: SearchCandidate
     why: str
+
+    @property
+    def failure(self) -> Failure:
+        """The reason as a run's failure."""
+        detail = f"{NOT_STARTED}: {self.why}"
+        return Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +232,7 @@ class CandidateList:
     Attributes:
         nodes: of each run.
         found: candidates before ``limit_search_runs`` cut them.
-        rejected: those of ``found`` that this machine cannot run.
+        rejected: candidates that this machine cannot run.
         notes: sentences for the user.
     """
 

@@ -1,28 +1,32 @@
 """Launches of candidates on a cluster, as text.
 
-The order of options is that of NVIDIA's writer (auto_configurator, 24.12), so that files of both
+The order of options follows NVIDIA's writer (auto_configurator, 24.12), so that files of both
 can be compared line by line.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.space import Outcome
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.export import export_base
+from autoconf_launch.launcher.results import Fingerprint
 
 from ..candidate_grids import minutes_limit
 from ..export import nemo1_script
-from .candidate_file import SearchFolder
+from ..report import JOB_LOG, read_run
+from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion
 from .settings import ClusterKind, ClusterSettings
 
-JOBS_AT_ONCE = 8
-"""Jobs that wait or run: what runs out of memory rules out larger ones among the others."""
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 """Characters of an sbatch option that needs no quotes."""
@@ -34,11 +38,11 @@ class SlurmJob:
 
     Attributes:
         command: a text for a shell.
-        further: commands after it, each a step of its own.
-        tasks: of all nodes; None: so many of each node.
+        further: commands after it, each a separate step.
+        tasks: number on all nodes; None: ``tasks_per_node`` of each node.
         dependency: ``singleton``, or numbers of jobs that have ended before.
         output: path of the job's own log.
-        cluster: what is asked for; None and empty leave an option out.
+        cluster: the requested resources; None and empty omit an option.
         flags: of ``srun``, already quoted.
         time: Slurm's time limit.
     """
@@ -65,7 +69,7 @@ def sbatch_text(job: SlurmJob) -> str:
 
 
 def mount_pair(mount: str) -> str:
-    """``source:destination`` of a mount; a bare path stands at the same place inside."""
+    """``source:destination`` of a mount; a bare path has the same place inside."""
     return mount if ":" in mount else f"{mount}:{mount}"
 
 
@@ -148,7 +152,7 @@ def _dependency(after: str | tuple[int, ...]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """A user's further flags of srun, which may be several in one text."""
+    """A user's own flags of srun, which may be several in one text."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -156,7 +160,7 @@ def _words(text: str) -> list[str]:
 
 
 def _option(value: str) -> str:
-    """An option as sbatch reads it: in quotes where it has more than plain characters."""
+    """An option as sbatch reads it: in quotes if it has more than plain characters."""
     value = _one_line(value)
     return value if _PLAIN.fullmatch(value) else shlex.quote(value)
 
@@ -220,12 +224,12 @@ def job_script(
     """Commands, one after the other, as a job of Slurm or as a script for Base Command.
 
     Args:
-        question: its settings say what is asked of Slurm.
+        question: its settings have the resources to request of Slurm.
         name: of the job, after the user's prefix.
         commands: texts for a shell.
         size: nodes, and tasks of each.
         log: path of the job's logs, without their suffix.
-        is_inference: the container and the time limit are the ones of inference.
+        is_inference: the container and the time limit come from the inference settings.
     """
     settings, (nodes, tasks) = question.settings, size
     if settings.cluster.kind is ClusterKind.BCP:
@@ -253,7 +257,7 @@ def job_script(
 
 
 def training_command(question: SearchQuestion, candidate: SearchCandidate) -> str:
-    """NeMo's own pretraining of a candidate's file; one of NeMo 2.0 is a script."""
+    """NeMo's own pretraining of a candidate's file; NeMo 2.0 runs a script."""
     logs, data = question.settings.train.logs, question.settings.paths.data or _UNGIVEN
     folder = SearchFolder(logs)
     if RECIPE in question.base:
@@ -289,3 +293,71 @@ def _mounts(question: SearchQuestion) -> tuple[str, ...]:
     key = question.settings.tracking.wandb_key_file
     own = (paths.tool, *results, paths.data, key and str(Path(key).absolute()))
     return tuple(dict.fromkeys(mount for mount in (*own, *paths.mounts) if mount))
+
+
+class NemoJobs:
+    """NeMo's own runs of a search as jobs; see :class:`~.job_runs.JobFiles`."""
+
+    is_kept = False
+
+    def __init__(self, question: SearchQuestion, nodes: int) -> None:
+        self._question, self._nodes = question, nodes
+        self.kind = question.settings.cluster.kind
+        self._folder = SearchFolder(question.settings.train.logs.absolute())
+        self.paths = self._folder.runs
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        question, paths = self._question, self._question.settings.paths
+        return Fingerprint(
+            script="nemo",
+            arguments=tuple(str(part) for part in (paths.container, paths.data, *paths.mounts)),
+            config=hashlib.sha256(question.base.to_json().encode()).hexdigest(),
+            hardware=(f"{self._nodes} x {question.gpus_per_node}",),
+            versions=(),
+        )
+
+    def write(self, points: Sequence[SearchCandidate]) -> None:
+        """Write the base, and each candidate's configuration, recipe and job."""
+        question, folder = self._question, self._folder
+        jobs = {one.name: job_text(question, one, self._nodes) for one in points}
+        write_documents(question, folder, points)
+        for one in points if RECIPE in question.base else ():
+            document = candidate_document(question, one, self._nodes)
+            folder.files.write(folder.script(one.name), export_base(document, "nemo2").text)
+        for name, text in jobs.items():
+            folder.files.write(folder.job(name), text)
+            folder.files.make_below(folder.run(name))  # Slurm opens a job's log there first
+        scripts = [folder.job(one.name) for one in points]
+        text = submit_all_text(self.kind, scripts, about=_ABOUT[self.kind])
+        folder.files.write(folder.submit_all, text)
+
+    def script(self, name: str) -> Path:
+        return self._folder.job(name)
+
+    def folder(self, name: str) -> Path:
+        return self._folder.run(name)
+
+    def clear(self, name: str) -> None:
+        run = self._folder.run(name)
+        self._folder.files.make_below(run)  # no link leads to what is removed
+        shutil.rmtree(run, ignore_errors=True)
+        self._folder.files.make_below(run)
+
+    def read(self, name: str) -> Outcome:
+        """The outcome by what NeMo logged."""
+        question = self._question
+        return read_run(
+            self._folder.run(name),
+            JOB_LOG,
+            samples=question.global_batch,
+            gpus=self._nodes * question.gpus_per_node,
+            gpu_bytes=int(question.settings.train.gpu_memory_gb * _GB),
+        )
+
+
+_GB = 10**9
+_ABOUT = {
+    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
+    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
@@ -12,34 +12,14 @@ from autoconf_launch.autotuner.sizing import SampleShape
 from autoconf_launch.autotuner.space import Measurement, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.report import duration_text
+from autoconf_launch.launcher.tuning import TrialLimits
 
 from ..report import NOT_STARTED, SearchOutcome, SearchRun, without_impossible
 from .candidate_file import knobs_of, training_document
-from .candidates import Rejected, SearchCandidate, gpu_peak_flops_per_s
-from .hp_search import HpRuns
+from .candidates import SearchCandidate, gpu_peak_flops_per_s
+from .hp_search import HpRuns, RunLimits
 from .prepare import Prepared
 from .question import SearchQuestion, decoder_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneRuns:
-    """Finished runs of a training search.
-
-    Attributes:
-        candidates: that were to be run, in order.
-        finals: of the best, measured again in turn.
-        too_slow: not started, as a few micro-batches would surely overrun the minutes of a run.
-        rejected: not started, as the profiled model does not allow them.
-        gpu: name of the device that ran; None: the one of the settings.
-    """
-
-    candidates: tuple[SearchCandidate, ...]
-    runs: HpRuns
-    finals: tuple[Record, ...] = ()
-    too_slow: tuple[SearchCandidate, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
-    gpu: str | None = None
-
 
 _STEPS_SHARE = 0.9
 """Share of a run's minutes for its steps; the rest is for its start."""
@@ -52,13 +32,25 @@ _SAME_TIME = 0.95
 """Share of a run's minutes above which an earlier run had as many."""
 
 
-def steps_limit_s(minutes: float) -> float:
-    """Seconds for the steps of a run."""
+def training_limits(prepared: Prepared, stall_s: float, spare_s: float = 0.0) -> RunLimits:
+    """Limits of a training run; ``spare_s`` is for a scheduler that ends it first."""
+    train = prepared.settings.train
+    return RunLimits(
+        steps=train.max_steps,
+        steps_s=_steps_limit_s(train.max_minutes),
+        launch=TrialLimits(
+            timeout_s=_run_limit_s(train.max_minutes) + spare_s,
+            stall_s=stall_s,
+            timeout_by="max_minutes_per_run",
+        ),
+    )
+
+
+def _steps_limit_s(minutes: float) -> float:
     return _STEPS_SHARE * 60.0 * minutes
 
 
-def run_limit_s(minutes: float) -> float:
-    """Seconds after which a run is ended."""
+def _run_limit_s(minutes: float) -> float:
     return 60.0 * minutes + _GRACE_S
 
 
@@ -75,7 +67,7 @@ def is_too_slow(one: SearchCandidate, minutes: float) -> bool:
 
 def in_time_first(found: Sequence[SearchCandidate], minutes: float) -> tuple[SearchCandidate, ...]:
     """Candidates in time though half as fast as predicted, before the others."""
-    limit_s = steps_limit_s(minutes)
+    limit_s = _steps_limit_s(minutes)
     return tuple(sorted(found, key=lambda one: _SURELY * least_run_s(one) > limit_s))
 
 
@@ -94,7 +86,7 @@ def counts(record: Record, minutes: float) -> bool:
     """True if an earlier outcome still counts: its run had at least as much time."""
     failure = record.failure
     is_late = failure is not None and failure.kind is FailureKind.TIMED_OUT
-    return not is_late or record.wall_s >= _SAME_TIME * run_limit_s(minutes)
+    return not is_late or record.wall_s >= _SAME_TIME * _run_limit_s(minutes)
 
 
 def are_extrapolated(records: Sequence[Record]) -> bool:
@@ -103,14 +95,23 @@ def are_extrapolated(records: Sequence[Record]) -> bool:
     return any(one.extrapolated_from is not None for one in made)
 
 
-def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
-    """Every candidate, measured, failed or not started, in the order in which they were to run."""
+def why_too_slow(one: SearchCandidate) -> Failure:
+    """The reason for which a candidate that cannot make its least work is not started."""
+    detail = (
+        f"{NOT_STARTED}: a few micro-batches are predicted to take "
+        f"{duration_text(least_run_s(one))}, more than max_minutes_per_run"
+    )
+    return Failure(kind=FailureKind.TIMED_OUT, detail=detail)
+
+
+def outcome_of(prepared: Prepared, runs: HpRuns[SearchCandidate]) -> SearchOutcome:
+    """Every candidate, measured, failed or not started, in the order of the search."""
     usd = prepared.settings.cluster.usd_per_gpu_hour
     return question_outcome(
         prepared.question,
-        _runs(prepared, done),
+        _runs(prepared, runs),
         nodes=prepared.found.nodes,
-        gpu=done.gpu,
+        gpu=runs.device,
         usd_per_gpu_hour=usd,
         price="" if usd is None else "as given",
         notes=prepared.notes,
@@ -149,75 +150,46 @@ def question_outcome(
     return without_impossible(found)
 
 
-def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
-    last = {record.trial.name: record for record in done.runs.records}
+def _runs(prepared: Prepared, runs: HpRuns[SearchCandidate]) -> Iterator[SearchRun]:
     finals: dict[str, list[Measurement]] = {}
-    for record in done.finals:
+    for record in runs.finals:
         if record.measurement is not None:
             name = record.trial.name.removesuffix(FINAL_SUFFIX)
             finals.setdefault(name, []).append(record.measurement)
-    ruled_out = dict(done.runs.ruled_out)
-    for one in done.candidates:
-        if one.name in last:
-            yield _run(prepared, one, last[one.name], finals.get(one.name, []))
-        elif one.name in ruled_out:
-            detail = (
-                f"needs more memory than {ruled_out[one.name].trial.name}, which ran out of it"
-            )
-            yield _not_started(prepared, one, FailureKind.OUT_OF_MEMORY, detail)
-    for one in done.too_slow:
-        detail = (
-            f"a few micro-batches are predicted to take {duration_text(least_run_s(one))}, more "
-            "than max_minutes_per_run"
+    rejected = ((one.candidate, one.failure) for one in prepared.found.rejected)
+    minutes = prepared.settings.train.max_minutes
+    for one, found in (*runs.outcomes(), *rejected):
+        run = SearchRun(
+            name=one.name,
+            point=one.point,
+            global_batch=one.layout.global_batch,
+            config=training_document(prepared.question, one),
+            knobs=knobs_of(one),
         )
-        yield _not_started(prepared, one, FailureKind.TIMED_OUT, detail)
-    for rejected in (*done.rejected, *prepared.found.rejected):
-        yield _not_started(prepared, rejected.candidate, FailureKind.BAD_CONFIG, rejected.why)
+        if isinstance(found, Failure):
+            yield replace(run, failure=found)
+        elif found.failure is not None:
+            yield replace(run, failure=_in_our_words(found.failure, minutes))
+        elif found.measurement is not None:
+            made = (found.measurement, *finals.get(one.name, ()))
+            whole = replace(run, whole_micro_batches=one.layout.accumulation)
+            yield measured_run(whole, made)
 
 
-def _run(
-    prepared: Prepared, one: SearchCandidate, record: Record, again: Sequence[Measurement]
-) -> SearchRun:
-    made = record.measurement
-    if made is None:
-        assert record.failure is not None
-        minutes = prepared.settings.train.max_minutes
-        return _not_run(prepared, one, _in_our_words(record.failure, minutes))
-    steps = [step_s for m in (made, *again) for step_s in m.step_s]
-    fullest = max(
-        (m.memory for m in (made, *again) if m.memory), key=lambda m: m.peak_bytes, default=None
-    )
-    return SearchRun(
-        name=one.name,
-        point=one.point,
-        global_batch=made.samples_per_step,
-        config=training_document(prepared.question, one),
-        knobs=knobs_of(one),
+def measured_run(run: SearchRun, made: Sequence[Measurement]) -> SearchRun:
+    """A run with its measurements, of which the first is the search's."""
+    steps = [step_s for m in made for step_s in m.step_s]
+    fullest = max((m.memory for m in made if m.memory), key=lambda m: m.peak_bytes, default=None)
+    return replace(
+        run,
+        global_batch=made[0].samples_per_step,
         steps=len(steps),
-        extrapolated_from=made.extrapolated_from,
-        whole_micro_batches=one.layout.accumulation,
+        extrapolated_from=made[0].extrapolated_from,
         step_s=statistics.fmean(steps),
         step_spread_s=statistics.stdev(steps) if len(steps) > 1 else None,
         peak_bytes=fullest.peak_bytes if fullest else None,
         memory_bytes=fullest.limit_bytes if fullest else None,
-        loss=made.losses[-1] if made.losses else None,
-    )
-
-
-def _not_started(
-    prepared: Prepared, one: SearchCandidate, kind: FailureKind, why: str
-) -> SearchRun:
-    return _not_run(prepared, one, Failure(kind=kind, detail=f"{NOT_STARTED}: {why}"))
-
-
-def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> SearchRun:
-    return SearchRun(
-        name=one.name,
-        point=one.point,
-        global_batch=one.layout.global_batch,
-        config=training_document(prepared.question, one),
-        knobs=knobs_of(one),
-        failure=failure,
+        loss=made[0].losses[-1] if made[0].losses else None,
     )
 
 

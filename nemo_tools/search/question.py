@@ -79,7 +79,7 @@ def data_path(base: RawConfig) -> KeyPath:
 
 
 def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfig:
-    """A configuration with its data and tokenizer, where there are some."""
+    """A configuration with its data and tokenizer, if there are any."""
     where = ("data", "tokenizer_path") if RECIPE in document else ("model", "tokenizer", "model")
     given = ((data_path(document), data), (where, tokenizer))
     return document.with_values((path, value) for path, value in given if value is not None)
@@ -118,8 +118,8 @@ class SearchQuestion:
 
     Attributes:
         base: its configuration, with our own section on family and vocabulary.
-        method: how its activations are checkpointed; None where they are not.
-        nodes, gpus_per_node: those of a training; a search may use fewer.
+        method: how its activations are checkpointed; None if they are not.
+        nodes, gpus_per_node: machines of a training; a search may use fewer.
         notes: what no table covers, and what was recommended.
     """
 
@@ -162,7 +162,7 @@ class SearchQuestion:
 
 
 def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> SearchQuestion:
-    """Recommend a size where none is given, and work the base configuration out.
+    """Recommend a size if none is given, and derive the base configuration.
 
     Raises:
         ConfigError: the size is above what the family allows, the budget gives none, or the
@@ -226,7 +226,7 @@ def _size(family: Family, train: TrainSettings, budget: Budget) -> tuple[float, 
 
 
 def _choose_model(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
-    """The tables' model, or the one of the user's file; what the command line gives wins."""
+    """The tables' model, or the user file's; what the command line gives wins."""
     train = settings.train
     asked = ModelQuestion(
         family=family,
@@ -254,7 +254,7 @@ def _choose_model(settings: SearchSettings, family: Family, size_b: float) -> Ch
 
 
 def _custom_file(train: TrainSettings) -> Path | None:
-    """The user's file; one of NVIDIA's own that is not there is the one that we ship."""
+    """The user's file; our copy replaces a missing file of NVIDIA's."""
     if train.custom_config is None:
         return None
     path = Path(train.custom_config)
@@ -296,7 +296,7 @@ def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
     """NVIDIA's grid, of the generation that has searches of the family, else of NeMo 2.0.
 
     Returns:
-        None where the planner's grid is asked for.
+        None for the planner's grid.
     """
     if question.settings.grid is not GridKind.NEMO:
         return None
@@ -306,7 +306,7 @@ def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
 
 
 def whose_grid(question: SearchQuestion) -> GridKind:
-    """The grid that is searched: the planner's, too, where NVIDIA has no rule."""
+    """The grid that is searched: the planner's if NVIDIA has no rule."""
     has_rule = isinstance(nemo_grid_of(question), Grid)
     return GridKind.NEMO if has_rule else GridKind.PLANNER
 
@@ -322,7 +322,7 @@ def notes_on_rules(question: SearchQuestion) -> tuple[str, ...]:
 
 
 def _unused_layers(question: SearchQuestion) -> str:
-    """NVIDIA's grids recompute nothing where the base configuration does not."""
+    """NVIDIA's grids recompute nothing if the base configuration does not."""
     layers = question.settings.train.degrees.recompute_layers
     if layers is None or question.method == BLOCK:
         return ""

@@ -1,7 +1,7 @@
 """Keys of NVIDIA's search configurations, each declared once with its unit and default.
 
-Names are those of BigNLP's and NeMo 1.0's YAML; errors have the full key. Inference settings in
-the section itself are BigNLP's; where both are given, they win.
+Names come from BigNLP's and NeMo 1.0's YAML; errors have the full key. Inference settings in the
+section itself are BigNLP's, and win over the others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SettingUnit:
-    """Which values a key may have, and what is made of them.
+    """The values that a key may have, and their conversion.
 
     Attributes:
         is_text: a value is taken as it is written.
@@ -94,7 +94,7 @@ def _choice(kind: type[Enum]) -> SettingUnit:
 
 
 def absolute(path: object) -> str:
-    """A path without ``..``: such parts come from defaults that are beside the tool."""
+    """A path without ``..``: such parts come from defaults next to the tool."""
     return os.path.abspath(str(path))  # noqa: PTH100 - resolve() would follow links
 
 
@@ -194,7 +194,7 @@ class _Trainer(str, Enum):
 
 @question
 class TrainSettings(_Section):
-    """``search_config.train_settings``; None where a choice is left to us.
+    """``search_config.train_settings``; None leaves a choice to us.
 
     Attributes:
         family: of the model, by the folder of its search configuration.
@@ -256,12 +256,12 @@ class TrainSettings(_Section):
 
 @question
 class ClusterSettings(_Section):
-    """``cluster``: what Slurm is asked for, and what the planner assumes.
+    """``cluster``: resources to request of Slurm, and the planner's GPU.
 
     Attributes:
-        gpus_per_node: of this machine where runs are local; None: all.
+        gpus_per_node: of this machine if runs are local; None: all.
         gpu: name for the planner; None: by its memory.
-        sbatch_args: further options of sbatch, each as it is written after ``#SBATCH``.
+        sbatch_args: more options of sbatch, each as it is written after ``#SBATCH``.
     """
 
     section: ClassVar[KeyPath] = ("cluster",)
@@ -297,7 +297,7 @@ class ClusterSettings(_Section):
 
 @question
 class PathSettings(_Section):
-    """Folders and the container, as they are written; None where nobody gave one."""
+    """Folders and the container, as they are written; None if the user gave none."""
 
     tool: str | None = _key("auto_configurator_path", _FOLDER, None)
     results: str = _key("base_results_dir", _FOLDER)
@@ -365,14 +365,14 @@ class InferenceSettings(_Section):
         name: of the model in names of folders; None: as the training's runs.
         vocabulary: tokens that the model knows; None: as in training.
         time_limit: of a run, as Slurm reads it.
-        results: folder of the results; None: that of the training search.
-        input_lens, output_lens: tokens; each pair is a search of its own.
+        results: folder of the results; None: the training search's.
+        input_lens, output_lens: tokens; each pair is a separate search.
         beam_width: sequences that are kept; 1 is greedy.
         without_effect: keys that are set and change nothing here.
         max_latency_s: bounds what is recommended, and nothing else.
         top_n: points that are recommended.
         engine: by its name.
-        container: of jobs; None: that of the training.
+        container: of jobs; None: the training's.
     """
 
     section: ClassVar[KeyPath] = INFERENCE_SECTION

@@ -1,21 +1,18 @@
 """The training half of ``search``: the fastest layout of a model, by short real runs.
 
-On a cluster each run is a job script; these are only written where Slurm or Base Command is not
-there.
+On a cluster each run is a job script; these are only written if Slurm or Base Command is
+missing.
 """
 
 from __future__ import annotations
 
 import shlex
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.core import GIB, ConfigError, NothingFeasibleError
-from autoconf_launch.launcher.engines import is_slurm_here
 from autoconf_launch.launcher.events import Note
-from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.report import stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import write_answer
@@ -31,14 +28,23 @@ from ..report import (
     write_final_results,
 )
 from ..search_flags import SearchRequest
-from .candidate_file import SearchFolder, candidate_document, write_documents
+from .candidate_file import SearchFolder, write_documents
 from .candidates import SearchCandidate
-from .cluster_runs import collect_runs, run_on_cluster, submit_runs
-from .jobs import SHEBANG, job_text, submit_all_text
-from .local_runs import LocalRuns, require_transformers, stderr_view
-from .outcome import DoneRuns, outcome_of
+from .hp_search import HpRuns, HpSearch
+from .job_runs import (
+    NEVER_S,
+    SLURM_SPARE_S,
+    JobRunner,
+    are_run_here,
+    run_jobs,
+    submit_all,
+    submit_collection,
+)
+from .jobs import SHEBANG, NemoJobs, job_text
+from .our_ranks import OurRanks, require_transformers, stderr_view
+from .outcome import outcome_of, training_limits
 from .prepare import Prepared, first_rows, json_document
-from .question import RECIPE, whose_grid
+from .question import whose_grid
 from .settings import ClusterKind
 from .this_machine import require_room
 
@@ -48,10 +54,6 @@ _LAYOUT = (*_MESH[:2], "virtual_pipeline", *_MESH[2:], "data_parallel", "micro_b
 _ABOUT_OURS = {
     ClusterKind.BCM: "Runs the search where Slurm answers, each run as a job.",
     ClusterKind.BCP: "Runs the search inside Base Command, one run after the other.",
-}
-_ABOUT = {
-    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
-    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
 }
 
 
@@ -93,12 +95,11 @@ class _TrainingSearch:
         self._kind = prepared.settings.cluster.kind
         self._folder = SearchFolder(prepared.settings.train.logs.absolute())
         self._top = prepared.settings.train.top_n if request.top is None else request.top
+        self._view = stderr_view(quiet=request.quiet)
 
     @property
     def is_engine_here(self) -> bool:
-        if self._kind is ClusterKind.BCM:
-            return is_slurm_here()
-        return self._kind is ClusterKind.LOCAL or shutil.which("bcprun") is not None
+        return are_run_here(self._kind)
 
     def dry_run(self) -> Iterator[str]:
         prepared, question, found = self._prepared, self._question, self._prepared.found
@@ -119,60 +120,58 @@ class _TrainingSearch:
             return
         yield f"\n{self._table}"
         if prepared.machines is not None:
-            text, more = self._job(self._candidates[0]), len(self._candidates) - 1
+            text, more = self._first_job, len(self._candidates) - 1
             yield f"\nThe job of #1, in submit_all.sh with {more} more:\n{text}"
 
     @property
     def _notes(self) -> Iterator[str]:
         return (f"Note: {note}" for note in self._prepared.notes)
 
+    def _say_notes(self) -> None:
+        for note in self._prepared.notes:
+            self._view.handle(Note(text=note))
+
     @property
     def _table(self) -> str:
         rows = [_row(number, one) for number, one in enumerate(self._candidates, 1)]
         return first_rows(rows, _HEADERS, self._top)
 
-    def _job(self, one: SearchCandidate) -> str:
-        return job_text(self._question, one, self._prepared.found.nodes)
+    @property
+    def _first_job(self) -> str:
+        return job_text(self._question, self._candidates[0], self._prepared.found.nodes)
 
     def run_jobs(self) -> Iterator[str]:
-        """Write all files of the search; if its engine answers, run or queue them, too."""
+        """Write all files of the search; if its scheduler answers, run or queue them, too."""
         prepared, request, folder = self._prepared, self._request, self._folder
-        if request.collect:
-            yield from self._report(collect_runs(prepared, folder))
-            return
-        if request.submit_only and (self._kind is ClusterKind.BCP or not is_slurm_here()):
+        if request.submit_only and (self._kind is ClusterKind.BCP or not self.is_engine_here):
             raise ConfigError(
                 "--submit-only needs cluster_type=bcm and a Slurm that answers sinfo."
             )
-        self._write_files()
-        if request.submit_only:
-            *runs, last = submit_runs(prepared, folder, self._words)
+        jobs = NemoJobs(self._question, prepared.found.nodes)
+        spare_s = 0.0 if self._kind is ClusterKind.BCP else SLURM_SPARE_S
+        limits = training_limits(prepared, NEVER_S, spare_s)
+        search = HpSearch(points=self._candidates, runner=JobRunner(jobs), limits=limits)
+        if self.is_engine_here and not (request.collect or request.submit_only):
+            self._say_notes()
+        done = run_jobs(search, jobs, request, self._view.handle)
+        if done is not None:
+            yield from self._report(done)
+        elif request.submit_only:
+            numbers = submit_all(jobs, [one.name for one in self._candidates])
+            files = folder.files, folder.job("collect")
+            last = submit_collection(files, numbers, self._words, prepared.settings.cluster)
             written = folder.logs / FINAL_RESULTS
-            yield f"{len(runs)} runs are queued; job {last} writes {written} last."
-        elif self.is_engine_here:
-            view = stderr_view(quiet=request.quiet)
-            for note in prepared.notes:
-                view.handle(Note(text=note))
-            yield from self._report(
-                run_on_cluster(prepared, folder, view.handle, fresh=request.fresh)
-            )
-        elif request.json:
-            yield self._files_document()
+            yield f"{len(numbers)} runs are queued; job {last} writes {written} last."
         else:
             first, count = self._candidates[0], len(self._candidates)
-            yield f"{self._table}\n"
-            yield from self._notes
-            if first.step_s is not None:
-                yield f"Expected to be the fastest: {first.name}, {first.step_s:.4g} s per step"
-            yield from self._written()
-            yield f"{count} job scripts: {folder.job('').parent}"
+            best = "" if first.step_s is None else f"{first.name}, {first.step_s:.4g} s per step"
             start = "Submit all" if self._kind is ClusterKind.BCM else "In the allocation, run all"
-            yield f"{start}: bash {shlex.quote(str(folder.submit_all))}"
-
-    def _written(self) -> Iterator[str]:
-        yield f"Base configuration: {self._folder.base(self._question)}"
-        where = self._folder.candidate("").parent
-        yield f"{len(self._candidates)} candidate configurations: {where}"
+            more = (
+                *((f"Expected to be the fastest: {best}",) if best else ()),
+                *self._written(),
+                f"{count} job scripts: {folder.job('').parent}",
+            )
+            yield from self._files_text(more, start)
 
     def write_ours(self) -> Iterator[str]:
         """Write a search of our own runtime for a cluster that does not answer here."""
@@ -181,27 +180,24 @@ class _TrainingSearch:
         command = shlex.join(("autoconf-launch", "search", *self._words))
         start = f"{SHEBANG}\n# {about}\ncd {shlex.quote(str(Path.cwd()))} || exit\n"
         folder.files.write(folder.submit_all, f"{start}exec {command}\n")
+        yield from self._files_text(self._written(), about[:-1])
+
+    def _written(self) -> tuple[str, ...]:
+        where = self._folder.candidate("").parent
+        return (
+            f"Base configuration: {self._folder.base(self._question)}",
+            f"{len(self._candidates)} candidate configurations: {where}",
+        )
+
+    def _files_text(self, lines: Iterable[str], start: str) -> Iterator[str]:
+        """Description of the files that were written, and the command that starts them."""
         if self._request.json:
             yield self._files_document()
             return
         yield f"{self._table}\n"
         yield from self._notes
-        yield from self._written()
-        yield f"{about[:-1]}: bash {shlex.quote(str(folder.submit_all))}"
-
-    def _write_files(self) -> None:
-        question, folder = self._question, self._folder
-        jobs = {one.name: self._job(one) for one in self._candidates}
-        write_documents(question, folder, self._candidates)
-        for one in self._candidates if RECIPE in question.base else ():
-            document = candidate_document(question, one, self._prepared.found.nodes)
-            folder.files.write(folder.script(one.name), export_base(document, "nemo2").text)
-        for name, text in jobs.items():
-            folder.files.write(folder.job(name), text)
-            folder.files.make_below(folder.run(name))  # Slurm opens a job's log there first
-        scripts = [folder.job(one.name) for one in self._candidates]
-        text = submit_all_text(self._kind, scripts, about=_ABOUT[self._kind])
-        folder.files.write(folder.submit_all, text)
+        yield from lines
+        yield f"{start}: bash {shlex.quote(str(self._folder.submit_all))}"
 
     def _files_document(self) -> str:
         folder, has_jobs = self._folder, self._prepared.machines is not None
@@ -224,25 +220,21 @@ class _TrainingSearch:
     def write_base(self) -> str:
         path = self._folder.base(self._question)
         self._folder.write_config(path, self._question.base)
-        view = stderr_view(quiet=self._request.quiet)
-        for note in self._prepared.notes:
-            view.handle(Note(text=note))
+        self._say_notes()
         if self._request.json:
             return json_document(self._question.name, base_config=str(path))
         return f"Base configuration: {path} (run_training_hp_search is False)"
 
     def run_ours(self) -> Iterator[str]:
-        view = stderr_view(quiet=self._request.quiet)
         require_transformers("search")
         if self._kind is ClusterKind.LOCAL:
             require_room(self._question)
         check_tracking(self._prepared.settings.tracking)
-        runs = LocalRuns(self._prepared, self._folder, view.handle)
-        for note in self._prepared.notes:  # once the folder is known to be writable
-            view.handle(Note(text=note))
-        yield from self._report(runs.run(fresh=self._request.fresh))
+        ranks = OurRanks(self._prepared, self._folder, self._view.handle)
+        self._say_notes()  # once the folder is known to be writable
+        yield from self._report(ranks.run(self._view.handle, fresh=self._request.fresh))
 
-    def _report(self, done: DoneRuns) -> Iterator[str]:
+    def _report(self, done: HpRuns[SearchCandidate]) -> Iterator[str]:
         outcome, folder = outcome_of(self._prepared, done), self._folder
         written = write_final_results(
             folder.logs, outcome, top=self._prepared.settings.train.top_n
@@ -250,7 +242,7 @@ class _TrainingSearch:
         if not any(run.step_s for run in outcome.runs):
             sentence = _nothing_measured(done, outcome, written[0].parent)
             write_answer(folder.runs, sentence)
-            raise NothingFeasibleError(sentence, done.runs.stop.log_tail)
+            raise NothingFeasibleError(sentence, done.stop.log_tail)
         lines = (
             top_text(outcome, self._top).rstrip("\n"),
             *summary_lines(outcome, {one.name for one in self._candidates}),
@@ -333,11 +325,11 @@ def _entry(run: SearchRun) -> dict[str, object]:
     }
 
 
-def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> str:
+def _nothing_measured(done: HpRuns[SearchCandidate], outcome: SearchOutcome, folder: Path) -> str:
     """Why, by the last run that was started, in the words of its table."""
-    stop, sentence = done.runs.stop, stop_sentence(done.runs.stop)
+    stop, sentence = done.stop, stop_sentence(done.stop)
     if stop.kind is not StopKind.NOTHING_FITS:
-        started = {record.trial.name for record in done.runs.records}
+        started = {record.trial.name for record in done.records}
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]
         assert last.failure is not None
         why = named_failure(last.failure)

@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget
-from autoconf_launch.autotuner.space import Record, Trial
+from autoconf_launch.autotuner.playoff import PlayoffBudget
+from autoconf_launch.autotuner.space import Record
 
 from .playoff.test_playoff import SEARCHED, playoff_of, run, runs_of, steps_of, truth
-
-EVEN = runs_of(1.0, 1.01, 1.0)
-"""For want of 40 s the third one leaves after eight rounds; with time, after nine."""
 
 
 def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
@@ -38,60 +35,22 @@ def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_sid
     assert len(resumed.ask(2, 1000.0)) == 2
 
 
-@pytest.mark.parametrize("time_s", [40.0, 400.0])
-def test_a_round_after_one_was_settled_for_want_of_time_is_whole(time_s: float) -> None:
-    whole = playoff_of(EVEN, budget=PlayoffBudget(time_s=40.0))
-    run(whole, truth(1.0, 1.01, 1.0), launch_s=1.0)
-    assert len(whole.contenders[1].rounds) < whole.rounds
-    resumed = playoff_of(EVEN, budget=PlayoffBudget(time_s=time_s))
-    for known in whole.records:
-        resumed.tell(known)
-    assert resumed.rounds == whole.rounds
-
-
-def going_on(earlier_s: float, rounds: int, time_s: float) -> list[str]:
-    """Who is in the next round where an earlier session of another budget made some rounds."""
-    answer = truth(1.0, 1.01, 1.0)
-    earlier = playoff_of(EVEN, budget=PlayoffBudget(time_s=earlier_s))
-    run(earlier, answer, launch_s=1.0)
-    resumed = playoff_of(EVEN, budget=PlayoffBudget(time_s=time_s))
-    for known in earlier.records:
-        if known.trial.attempt <= rounds:
-            resumed.tell(known)
-    asked = []
-    while resumed.rounds == rounds and (trials := resumed.ask(1, 100.0)):
-        asked += [trial.name for trial in trials]
-        resumed.tell(Record(trial=trials[0], outcome=answer(trials[0]), wall_s=1.0))
-    return sorted(asked)
-
-
-def test_who_leaves_for_want_of_time_leaves_in_a_session_that_goes_on() -> None:
-    assert going_on(40.0, 8, 40.0) == ["t0_final", "t1_final"]
-
-
-def test_who_had_left_stays_away_though_there_is_more_time_now() -> None:
-    assert going_on(40.0, 9, 400.0) == ["t0_final", "t1_final"]
-
-
-def test_who_was_launched_had_not_left_though_there_is_less_time_now() -> None:
-    earlier = playoff_of(EVEN)
-    run(earlier, truth(1.0, 1.01, 1.0), launch_s=1.0)
-    left = next(
-        contender for contender in earlier.contenders if len(contender.rounds) < earlier.rounds
-    )
-    resumed = playoff_of(EVEN, budget=PlayoffBudget(time_s=40.0))
-    for known in earlier.records:
-        if known.trial.attempt <= 8 or known is left.rounds[9]:
-            resumed.tell(known)
-    asked = {trial.name for _ in range(3) for trial in next_one(resumed)}
-    assert f"{left.name}_final" in asked
-
-
-def next_one(playoff: Playoff) -> tuple[Trial, ...]:
-    trials = playoff.ask(1, 100.0)
-    for trial in trials:
-        playoff.tell(Record(trial=trial, outcome=truth(1.0, 1.01, 1.0)(trial), wall_s=1.0))
-    return trials
+@pytest.mark.parametrize("kept", range(1, 12))
+def test_after_an_interruption_the_same_take_part(kept: int) -> None:
+    answer = truth(3.0, 1.0, 1.02, 1.05, 1.3, 2.9)
+    whole, resumed = playoff_of(SEARCHED), playoff_of(SEARCHED)
+    run(whole, answer)
+    known = whole.records[:kept]
+    for record in known:
+        resumed.tell(record)
+    number = known[-1].trial.attempt
+    is_torn = any(r.trial.attempt == number for r in whole.records[kept:])
+    run(resumed, answer)
+    last = resumed.records[kept:]
+    assert not last or last[0].trial.attempt == number + 1
+    assert resumed.rounds >= whole.rounds - is_torn
+    names = {r.trial.name for r in whole.records[kept:] if r.trial.attempt > number}
+    assert names <= {r.trial.name for r in last}
 
 
 def test_a_round_that_was_torn_is_begun_anew() -> None:

@@ -1,4 +1,4 @@
-"""Loads a benchmark's module from its folder, which is no package."""
+"""Loads a benchmark's module from its folder, which is not a package."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What the plots show; drawing itself needs matplotlib."""
+"""Data of the plots; drawing itself needs matplotlib."""
 
 from __future__ import annotations
 

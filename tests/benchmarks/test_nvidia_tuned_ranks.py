@@ -15,7 +15,7 @@ TUNED = {one.name: one for one in ranks.tuned_configs()}
 LATE = {"bert/20b", "gpt3/40b_improved", "gpt3/7b_improved", "mixtral/mixtral_8x22b"}
 """Predicted far slower than many others."""
 LEAST_WITHIN = 46
-"""Those near the thirtieth come and go with small changes of the cost model."""
+"""Ranks near the thirtieth come and go with small changes of the cost model."""
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ TABLES = Path(__file__).parents[2] / "benchmarks" / "ground_truth"
 
 @pytest.fixture(scope="module")
 def rows() -> tuple[PublishedRow, ...]:
-    """Of two models of one width, and so of the same kernels."""
+    """Rows of two models of one width, which have the same kernels."""
     every = read_measurements(TABLES / "vtrain_single_node.csv").measurements
     return tuple(one for one in every if one.shape.hidden == 1024 and one.gpus == 2)
 
@@ -107,7 +107,7 @@ def test_machines_that_cannot_be_predicted_stay_as_they_are(
 
 
 def test_each_model_is_predicted_with_its_own_constants(rows: tuple[PublishedRow, ...]) -> None:
-    """Of constants that are wrong for all rows, other models correct the larger part."""
+    """Other models correct most of a constant that is wrong for all rows."""
     wrong = replace(DEFAULT_PHYSICS, layer_forward_s=1.2e-3, layer_backward_s=1.7e-3)
     mine = first_model(rows)
 

@@ -82,7 +82,7 @@ def test_the_constants_alone_are_enough_for_a_table_of_one_model() -> None:
 
 
 def test_random_needs_as_many_trials_as_are_to_be_expected() -> None:
-    """One of 52 configurations is within 2 %: on average it is the 26.5th."""
+    """A single configuration of 52 is within 2 %: on average it is the 26.5th."""
     found = score(T4, "--tuner", "random", "--seeds", "40")["all"]
     assert 20 < found["trials_to_2pct"]["mean"] < 32
 

@@ -55,7 +55,7 @@ def test_every_tuner_comes_to_every_candidate(name: str) -> None:
 
 
 def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int = 0) -> Any:
-    """Of which nothing is predicted: throughput like m / (m + half), to an edge of memory."""
+    """A curve without predictions: throughput like m / (m + half), to an edge of memory."""
     layouts = [Layout(micro_batch=m, accumulation=batch // m if batch else 1) for m in values]
     steps_s = [
         one.global_batch * (one.micro_batch + half) / one.micro_batch
@@ -71,7 +71,7 @@ TO_KNEE = ReplayRules(to_saturation=True)
 
 
 def test_where_nothing_is_predicted_the_knee_is_found_in_few_trials() -> None:
-    """The best of 128 micro-batches is 52, the last one that fits."""
+    """The best of 128 micro-batches is 52, the last to fit."""
     done = run(opaque(range(1, 129), half=12, fits=52), load_strategy("model_based"), TO_KNEE, 0)
     found = score(opaque(range(1, 129), half=12, fits=52), done)
     assert found.final_regret < 0.02

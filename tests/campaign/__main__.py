@@ -26,7 +26,7 @@ WORKERS, CHUNK = 2, 20
 
 @dataclass(frozen=True)
 class Row:
-    """What was done to one thing, and which promises it broke."""
+    """A fault in one thing, and the promises that it broke."""
 
     part: str
     what: str
@@ -61,7 +61,7 @@ def _fuzz_row(
 
 
 def faults(seed: str, share: float) -> Iterator[Row]:
-    """What a script, a disk and a clock can do to a tune; each with what became of it."""
+    """Faults of a script, a disk and a clock in a tune, each with its outcome."""
     for fault in chain(in_candidates(), around_a_tune()):
         said = f"{fault.became}: {visible(fault.says)[:90]}".rstrip(": ")
         yield Row("faults", fault.name, 1, fault.misses, fault.wall_s, said)

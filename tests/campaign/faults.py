@@ -26,7 +26,7 @@ IMPORTS_S = 3.0
 
 @cache
 def slowness() -> float:
-    """How many times as long as on a machine without other work the imports of a rank take."""
+    """Slowdown of a rank's imports against a machine without other work."""
     start_s = time.monotonic()
     code = "import torch, torch.distributed, autoconf_launch.runtime"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -34,7 +34,6 @@ def slowness() -> float:
 
 
 def tune_flags(*more: str) -> tuple[str, ...]:
-    """Of every tune, and ``more`` of one."""
     return (
         *("--autotuning=tune", "--num_gpus=2", "--allow-global-batch-change", "--good-enough=0%"),
         *(f"--stall-timeout={slowness() * LEAST_STALL_S:.0f}", "--soak-steps=0", *more),
@@ -78,7 +77,7 @@ The largest is the one without memory, which rules out all that need more.
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, what became of it, and the promises it broke."""
+    """A fault, its outcome and the promises it broke."""
 
     name: str
     became: str
@@ -104,7 +103,7 @@ def _new_place() -> Iterator[Place]:
 
 
 def in_candidates() -> Iterator[Fault]:
-    """One tune of which every candidate but three has a fault of its own."""
+    """A tune in which every candidate but three has a different fault."""
     with _new_place() as place:
         place.write_config(_config(len(FAULTS) + 3))
         limit = f"--trial-timeout={slowness() * LEAST_TIMEOUT_S:.0f}"
@@ -177,7 +176,7 @@ def _unsound(output: str) -> list[str]:
 
 
 def around_a_tune() -> Iterator[Fault]:
-    """What happens to the folder, the disk, the clock and the processes of a tune."""
+    """Faults of the folder, the disk, the clock and the processes of a tune."""
     for name, run in AROUND.items():
         with _new_place() as place:
             place.write_config(_config(3))

@@ -40,7 +40,7 @@ ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command did; ``broke`` is a traceback that reached nobody's sentence."""
+    """The outcome of a command; ``broke`` is a traceback without a sentence."""
 
     code: int
     said: str
@@ -80,7 +80,6 @@ def why_missed(case: Case, ended: Ended) -> str:
 
 
 def _why_bad(case: Case, ended: Ended) -> str:
-    """What is wrong with a refusal."""
     first, *others = [line for line in ended.said.splitlines() if not _is_note(line)] or [""]
     keys = (*case.keys, "line ") if case.keys else ()  # of a text that is malformed
     if others:
@@ -97,7 +96,7 @@ def _why_bad(case: Case, ended: Ended) -> str:
 
 
 def _is_note(line: str) -> bool:
-    """What is said beside an answer: of a valid part of the input."""
+    """Text besides an answer, about a valid part of the input."""
     return not line.startswith("autoconf-launch: ") or line.startswith("autoconf-launch: warning")
 
 
@@ -116,7 +115,7 @@ class _Clock:
 
 
 def _queued_s(pid: int | str = "self") -> float:
-    """How long a process was ready to run and had no core; 0 where no kernel says so."""
+    """Seconds in which a process waited for a core; 0 if the kernel does not count them."""
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     return 0.0
@@ -217,6 +216,5 @@ def miss_of(kind: Kind, seed: str, index: int, *, by_command: bool = False) -> M
 
 
 def misses_of(kind: Kind, seed: str, numbers: Sequence[int], by_command: bool) -> list[Miss]:
-    """Those of several cases."""
     found = (miss_of(kind, seed, number, by_command=by_command) for number in numbers)
     return [miss for miss in found if miss]

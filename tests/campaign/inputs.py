@@ -1,4 +1,4 @@
-"""What users hand over, each kind with sound examples, damage, and the command that reads it."""
+"""Inputs of users: each kind with sound examples, damage, and the command that reads it."""
 
 from __future__ import annotations
 
@@ -373,7 +373,6 @@ def _conf_folder(random: Random, folder: Path) -> tuple[str, ...]:
 
 @cache
 def _bases() -> tuple[Any, ...]:
-    """What ``recommend`` writes."""
     made = []
     with tempfile.TemporaryDirectory() as folder:
         for family, size in (("gpt3", 5), ("llama", 8), ("t5", 3)):

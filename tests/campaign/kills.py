@@ -53,12 +53,12 @@ CODES = {
     "INT": (130, 0),
     "INT twice": (130, 0),
 }
-"""What a controller ends with; 0 where it ended by itself just before."""
+"""Exit code of a controller; 0 if it ended by itself just before."""
 
 
 @dataclass
 class Story:
-    """One study that is killed until it is over."""
+    """A study that is killed until it is over."""
 
     place: Place
     random: Random
@@ -188,7 +188,7 @@ def _processes(controller: int, place: Place) -> dict[str, list[int]]:
 
 
 def _is_leader(pid: int) -> bool:
-    """Agents lead a session of their own; their ranks do not."""
+    """Agents lead their own session; their ranks do not."""
     try:
         return os.getsid(pid) == pid
     except ProcessLookupError:
@@ -240,5 +240,5 @@ def _measure(place: Place) -> list[str]:
 
 
 def _is_of(name: str, story: Story) -> bool:
-    """Whether a name in shared memory is of a process of the story."""
+    """True if a name in shared memory is of a process of the story."""
     return any(str(pid) in name for pid in story.seen)

@@ -55,7 +55,6 @@ def mutate(document: Any, random: Random) -> tuple[Any, tuple[str, ...]]:
 
 
 def hostile(random: Random) -> Any:
-    """One of them, which may be changed further."""
     return copy.deepcopy(random.choice(HOSTILE))
 
 

@@ -1,4 +1,4 @@
-"""What damaged inputs have broken before, each by the smallest input that did so."""
+"""Earlier defects of damaged inputs, each with its smallest input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One study of the campaign, killed twice (``make campaign`` kills ten of them five times)."""
+"""A study of the campaign, killed twice (``make campaign`` kills ten of them five times)."""
 
 from pathlib import Path
 

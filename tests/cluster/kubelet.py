@@ -118,7 +118,7 @@ class Kubelet:
         self._kill(pod)
 
     def read_log(self, name: str) -> str:
-        """What a pod has printed."""
+        """Output of a pod."""
         pods = (pod for pod in self._pods.values() if pod.name == name)
         return "".join(pod.log.read_text(errors="replace") for pod in pods)
 
@@ -299,7 +299,6 @@ class Kubelet:
         self.rest.patch(path, {"status": status})
 
     def _number(self, pod: dict[str, Any]) -> int:
-        """Of a pod among those that were here."""
         return self._numbers.setdefault(pod["metadata"]["uid"], len(self._numbers))
 
     def _serve_logs(self) -> None:
@@ -332,7 +331,7 @@ class Kubelet:
 
 
 def _host_line(pod: dict[str, Any]) -> str:
-    """What the cluster's DNS says of a pod of a headless Service."""
+    """Address of a pod of a headless Service, as the cluster's DNS gives it."""
     spec, about = pod["spec"], pod["metadata"]
     if "hostname" not in spec or "subdomain" not in spec:
         return f"127.0.0.1 {spec.get('hostname', about['name'])}\n"

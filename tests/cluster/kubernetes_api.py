@@ -69,9 +69,9 @@ class StandIn:
     """Every object that a client made, as it was sent."""
     namespaces: tuple[str, ...] = ("default", "lab")
     read_log: Callable[[str], str] = lambda pod: ""
-    """What a pod printed, by its name."""
+    """Output of a pod, by its name."""
     makes_no_pods: bool = False
-    """Whether an admission rule forbids them."""
+    """True if an admission rule forbids them."""
     url: str = ""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _server: ThreadingHTTPServer | None = None
@@ -337,7 +337,7 @@ def _now() -> str:
 
 
 def wait_until(met: Any, timeout_s: float) -> bool:
-    """Whether something is so within this time."""
+    """True if something is so within this time."""
     until_s = time.monotonic() + timeout_s
     while not met():
         if time.monotonic() > until_s:

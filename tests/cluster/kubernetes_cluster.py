@@ -69,7 +69,7 @@ class Cluster:
         return path
 
     def objects(self) -> list[str]:
-        """What of ours is there: kind and name."""
+        """Our objects in the cluster: kind and name."""
         label = "?labelSelector=app.kubernetes.io/managed-by%3Dautoconf-launch"
         paths = {kind: f"/api/v1/{kind}{label}" for kind in ("pods", "services", "secrets")}
         paths["jobs"] = f"/apis/batch/v1/jobs{label}"
@@ -80,7 +80,6 @@ class Cluster:
         ]
 
     def pods(self) -> list[dict[str, Any]]:
-        """Those that run."""
         found = self.rest.ask("GET", "/api/v1/pods")["items"]
         return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
@@ -98,7 +97,7 @@ class Cluster:
         self.rest.ask("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
 
     def is_empty_within(self, timeout_s: float) -> bool:
-        """Whether nothing of ours is left, in the cluster or running."""
+        """True if nothing of ours is left, in the cluster or running."""
         return wait_until(lambda: not self.objects() and not self.kubelet.living, timeout_s)
 
 
@@ -150,7 +149,7 @@ def stop(cluster: Cluster) -> None:
 
 
 def _start_real(folder: Path, nodes: int, gpus: int) -> Cluster:
-    """Tokens, no accounts of services, loopback alone."""
+    """Tokens, no service accounts, only loopback."""
     token = secrets.token_hex(16)
     client, peer, secure, kcm, scheduler = (_free_port() for _ in range(5))
     (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")

@@ -41,11 +41,11 @@ class Hosts:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """How a launch reaches them."""
+        """Flags by which a launch reaches them."""
         return self.flags_of("ssh")
 
     def flags_of(self, engine: str) -> tuple[str, ...]:
-        """How a launch reaches them by this engine, in the environment of ``variables``."""
+        """Flags by which a launch with this engine reaches them, in this environment."""
         net = f"{self.network}.0/24"
         words = {
             "ssh": f"-F {self.folder / 'ssh_config'}",
@@ -63,12 +63,12 @@ class Hosts:
         return {**os.environ, **own}
 
     def processes(self, name: str) -> list[int]:
-        """Those of one host but those of sshd, which keep a connection that was cut."""
+        """Processes of one host without sshd's, which keep a connection that was cut."""
         pids = run("ip", "netns", "pids", name, check=False).split()
         return [int(pid) for pid in pids if b"sshd" not in _command(pid)]
 
     def run_script(self, script: str) -> bool:
-        """Whether it runs on every one of them."""
+        """True if it runs on every one of them."""
         word = script.encode()
         return all(
             any(word in _command(str(pid)).split(b"\0") for pid in self.processes(name))
@@ -100,7 +100,7 @@ class Hosts:
         run("ip", "-n", name, "rule", "add", *where, "blackhole")
 
     def are_idle_within(self, timeout_s: float, names: Sequence[str] = ()) -> bool:
-        """Whether nothing but sshd runs on them before so many seconds are over."""
+        """True if nothing but sshd runs on them before so many seconds are over."""
         until_s = time.monotonic() + timeout_s
         while any(self.processes(name) for name in names or self.names):
             if time.monotonic() > until_s:
@@ -144,7 +144,7 @@ def start(folder: Path, count: int, slots: int, hidden: Path | None = None) -> H
 
 
 def _find_network() -> str:
-    """One that no interface of this machine has, first tried where others hardly do."""
+    """An unused subnet of this machine."""
     known = run("ip", "-brief", "address")
     first = os.getpid() % 250
     numbers = (1 + (first + more) % 250 for more in range(250))

@@ -62,7 +62,7 @@ class Ray:
         return found
 
     def is_idle_within(self, timeout_s: float) -> bool:
-        """Whether no launch has left an agent, a driver or a placement group."""
+        """True if no launch has left an agent, a driver or a placement group."""
         until_s = time.monotonic() + timeout_s
         while self.agents() or self.groups():
             if time.monotonic() > until_s:
@@ -85,7 +85,7 @@ class Ray:
 
 
 def _variables(folder: Path) -> dict[str, str]:
-    """Ray's own switch for one host alone: every address is the loopback's."""
+    """Ray's switch for a single host: every address is the loopback's."""
     return {
         **{name: v for name, v in os.environ.items() if not name.startswith("RAY_")},
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

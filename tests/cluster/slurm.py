@@ -66,7 +66,6 @@ class Slurm:
         }
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Standard output of one of its commands."""
         answer = subprocess.run(
             command, env=self.variables, capture_output=True, text=True, check=False, timeout=60
         )

@@ -35,7 +35,7 @@ IN_SLURM = pytest.param("allocation", marks=needs_slurm)
 
 
 class Rank(NamedTuple):
-    """Where and when one ran."""
+    """Place and time of a trial."""
 
     trial: str
     host: str
@@ -44,7 +44,7 @@ class Rank(NamedTuple):
     end_s: float
 
     def disturbs(self, other: Rank) -> bool:
-        """Whether another trial had one of its GPUs at the same time."""
+        """True if another trial had one of its GPUs at the same time."""
         is_beside = self.host == other.host and self.trial != other.trial
         at_once = self.start_s < other.end_s and other.start_s < self.end_s
         return is_beside and at_once and bool(_gpus(self) & _gpus(other))
@@ -56,7 +56,7 @@ def _gpus(rank: Rank) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where hosts are, and how a study is started on them."""
+    """Hosts, and the command of a study on them."""
 
     folder: Path
     flags: tuple[str, ...]
@@ -81,7 +81,6 @@ class Place:
     def run(
         self, name: str, step_s: float, *flags: str, trials: int = TRIALS
     ) -> dict[str, object]:
-        """What a study says at its end."""
         process = self.start(name, step_s, *flags, trials=trials)
         out, error = process.communicate(timeout=120)
         assert process.returncode == 0, error

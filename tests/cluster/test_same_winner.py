@@ -1,4 +1,4 @@
-"""One tune over three hosts of two ranks, by ssh, pdsh and OpenMPI."""
+"""A tune over three hosts of two ranks, by ssh, pdsh and OpenMPI."""
 
 import json
 import shutil

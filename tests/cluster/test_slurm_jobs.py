@@ -1,9 +1,7 @@
 """Launches as batch jobs of a real Slurm."""
 
-import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +17,7 @@ from autoconf_launch.launcher.request import RemoteAccess
 from ..contracts.test_engine import Workshop
 from . import slurm
 from .slurm import Slurm
-from .test_ssh_hosts import COMMAND, EXAMPLE, MEET, SAYS_WORDS, WORDS
+from .test_ssh_hosts import COMMAND, MEET
 
 pytestmark = [
     pytest.mark.cluster,
@@ -67,31 +65,6 @@ def is_idle_within(cluster: Slurm, timeout_s: float) -> bool:
     return True
 
 
-def test_ranks_of_all_nodes_meet(cluster: Slurm, script: Path) -> None:
-    with launch(cluster, script, args="--gres=gpu:2") as process:
-        printed, said = process.communicate(timeout=120)
-    expected = [f"rank {rank} on {node} of 4" for rank, node in enumerate(PLACED)]
-    assert (process.returncode, sorted(printed.split("\n"))[1:]) == (0, expected), said
-    assert [path.name for path in script.parent.iterdir()] == ["meet.py"]
-
-
-def test_words_of_a_script_pass_whole_and_secrets_stand_in_no_file(
-    cluster: Slurm, script: Path
-) -> None:
-    script.write_text(SAYS_WORDS)
-    with launch(cluster, script, *WORDS) as process:
-        printed, said = process.communicate(timeout=120)
-    lines = [json.loads(line) for line in printed.splitlines()]
-    assert lines == [[True, False, "hf_ab", WORDS]] * 4, said
-
-
-def test_the_code_of_a_rank_that_fails_is_the_launches(cluster: Slurm, script: Path) -> None:
-    with launch(cluster, script, "fails") as process:
-        process.communicate(timeout=120)
-    assert process.returncode == 7
-    assert is_idle_within(cluster, 10)
-
-
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
@@ -131,15 +104,6 @@ def test_a_job_that_waits_is_said_once_with_the_reason(cluster: Slurm, script: P
         rest = process.stderr.read()
     assert said.strip().endswith(f"Waiting for hosts: job {job} of Slurm is pending (BeginTime).")
     assert "Waiting" not in rest
-    assert is_idle_within(cluster, 15)
-
-
-def test_ending_the_launcher_ends_the_job(cluster: Slurm, script: Path) -> None:
-    with launch(cluster, script, "forever") as process:
-        assert process.stdout
-        assert "of 4" in process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
     assert is_idle_within(cluster, 15)
 
 
@@ -184,28 +148,3 @@ def test_a_node_whose_daemon_dies_is_a_lost_node(cluster: Slurm, workshop: Works
     assert isinstance(end.outcome, FailedTrial)
     assert end.outcome.failure.kind is FailureKind.NODE_LOST
     assert "NODE_FAIL" in end.outcome.failure.detail
-
-
-def test_a_tune_runs_its_trials_as_jobs(cluster: Slurm, tmp_path: Path) -> None:
-    for name in ("train.py", "config.json"):
-        (tmp_path / name).write_bytes((EXAMPLE / name).read_bytes())
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["zero_optimization"] = {"stage": [0, 1]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    flags = ("--launcher", "sbatch", "--num_nodes", "2", "--num_gpus", "1")
-    words = ("--autotuning=tune", *flags, "--tuner_num_trials", "2", "--soak-steps", "0")
-    done = subprocess.run(
-        (sys.executable, *COMMAND[1:], *words, "train.py", "--config", "config.json"),
-        env=cluster.variables,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "autotuning_results" / "summary.json").read_text())
-    assert summary["winner"] is not None
-    assert not cluster.jobs()
-    left = list((tmp_path / "autotuning_results").rglob(".agents-*"))
-    assert left == []

@@ -1,4 +1,4 @@
-"""What every dialect must do; a new one joins by its row in DIALECTS and a source here."""
+"""The contract of dialects; a new one joins by its row in DIALECTS and a source here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend keeps. A new one adds one factory to ``WORKSHOPS``."""
+"""The contract of engines. A new one adds one line to ``WORKSHOPS``."""
 
 import atexit
 import json
@@ -38,6 +38,7 @@ from autoconf_launch.launcher.request import RemoteAccess
 
 from ..cluster import kubernetes_cluster, ray_cluster, slurm
 from ..launcher.replay_backend import ReplayBackend
+from .toy_engine import ToyEngine
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 
@@ -108,7 +109,7 @@ def local(folder: Path) -> Workshop:
 
 @cache
 def fork_servers() -> ForkServerEngine:
-    """One for all tests, as its fork server takes seconds to start; it ends with this process."""
+    """Shared by all tests: its fork server starts slowly; it ends with this process."""
     variables = {name: text for name, text in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     backend = ForkServerEngine(environment=variables)
     atexit.register(backend.close)
@@ -138,6 +139,10 @@ def record_of(name: str, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
+def toy(folder: Path) -> Workshop:
+    return Workshop(backend=ToyEngine(RemoteAccess(engine="toy")), folder=folder)
+
+
 def over_hosts(folder: Path) -> Workshop:
     return Workshop(backend=make_engine(RemoteAccess()), folder=folder)
 
@@ -153,7 +158,7 @@ def over_folder(folder: Path) -> Workshop:
 
 @cache
 def queue_jobs() -> None:
-    """One Slurm for all tests; it ends with this process."""
+    """Slurm for all tests; it ends with this process."""
     running = slurm.start(Path(tempfile.mkdtemp(prefix="slurm-")))
     atexit.register(slurm.stop, running)
     os.environ["SLURM_CONF"] = running.variables["SLURM_CONF"]
@@ -168,7 +173,7 @@ def over_slurm(folder: Path) -> Workshop:
 
 @cache
 def join_ray() -> None:
-    """One Ray for all tests; it ends with this process."""
+    """Ray for all tests; it ends with this process."""
     running = ray_cluster.start(1, cpus=8)
     atexit.register(ray_cluster.stop, running)
     for name, value in running.variables.items():
@@ -183,7 +188,7 @@ def over_ray(folder: Path) -> Workshop:
 
 @cache
 def join_kubernetes(real: bool) -> tuple[str, str]:
-    """One cluster of each kind for all tests, which ends with this process."""
+    """A cluster of each kind for all tests, which ends with this process."""
     folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
     running = kubernetes_cluster.start(folder, real=real, nodes=1)
     atexit.register(kubernetes_cluster.stop, running)
@@ -225,7 +230,7 @@ ON_SLURM = pytest.param(
     ],
 )
 WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
-    *(local, over_hosts, over_folder, fork, replay),
+    *(local, over_hosts, over_folder, fork, replay, toy),
 )
 
 

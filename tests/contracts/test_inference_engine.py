@@ -1,4 +1,4 @@
-"""What every inference engine does, ours and those of other packages alike."""
+"""The contract of inference engines, ours and other packages' alike."""
 
 from __future__ import annotations
 

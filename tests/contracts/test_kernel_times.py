@@ -1,4 +1,4 @@
-"""What every source of kernel times must do: a roofline, a profile, and a list of operations."""
+"""The contract of kernel times: a roofline, a profile, and a list of operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every strategy must do, whatever it is. A new one is one more name in ``STRATEGIES``."""
+"""The contract of strategies. A new one is one more name in ``STRATEGIES``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every tracker keeps, read back with its own library. A new one adds one row to KINDS.
+"""The contract of trackers, read back with their own libraries. A new one adds a row to KINDS.
 
 Each works in a process of its own, as in a tune.
 """
@@ -34,7 +34,7 @@ _FIRST, _SECOND, _FULL = (
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """What was kept after each session, and what was said of the tracker."""
+    """Runs that were kept after each session, and the messages about the tracker."""
 
     sessions: list[Kept]
     notes: list[Note]

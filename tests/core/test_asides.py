@@ -1,4 +1,4 @@
-"""What the ranks of a launch did beside their steps, taken together."""
+"""Evaluations and checkpoints of all ranks of a launch."""
 
 from __future__ import annotations
 

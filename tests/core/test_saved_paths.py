@@ -1,4 +1,4 @@
-"""What trials wrote among the user's files, taken from there once their processes have ended."""
+"""Files that trials wrote among the user's, moved away once their processes have ended."""
 
 from __future__ import annotations
 

@@ -119,7 +119,6 @@ def test_bytes_without_a_secret_pass_unchanged(data: bytes) -> None:
 
 
 def stream(data: bytes, size: int, known: SecretFilter | None = None) -> bytes:
-    """What a stream shows that comes in pieces."""
     filter_ = known or SecretFilter(SECRETS)
     pieces = (filter_.feed(data[start : start + size]) for start in range(0, len(data), size))
     return b"".join((*pieces, filter_.end()))

@@ -45,5 +45,5 @@ def blocks(document: Path) -> Iterator[Block]:
 
 
 def has_unmarked_commands(document: Path) -> bool:
-    """Whether commands are in a block that is not called ``sh``, so that no test would see it."""
+    """True if commands are in a block that is not called ``sh``, so that no test would see it."""
     return _BARE.search(document.read_text()) is not None

@@ -81,7 +81,7 @@ class Place:
         return self.folder / "autotuning_results"
 
     def living(self) -> list[int]:
-        """Processes that carry the mark and are no zombies."""
+        """Processes that carry the mark and are not zombies."""
         folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
         return [int(folder.name) for folder in folders if self._ours(folder)]
 

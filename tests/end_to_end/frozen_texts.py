@@ -13,7 +13,7 @@ WRITES = os.environ.get("FREEZE") == "1"
 
 
 def check_frozen(name: str, text: str) -> None:
-    """Compare a text with the one that is kept."""
+    """Compare a text with the golden file."""
     path = FOLDER / name
     if WRITES:
         path.write_text(text)

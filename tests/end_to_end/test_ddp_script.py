@@ -30,7 +30,7 @@ def list_(*sizes: int) -> str:
 
 
 def records(place: Place) -> dict[int, dict[str, Any]]:
-    """What became of each trial, by its micro-batch."""
+    """Outcome of each trial, by its micro-batch."""
     lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())
     found = [line for line in lines if "name" in line and "wall_s" in line]
     return {int(line["name"].rpartition("tmbspg")[2]): line for line in found}

@@ -15,7 +15,6 @@ pytest.importorskip("ipykernel", reason="a notebook needs: pip install -e '.[dev
 
 
 def results(notebook: Any) -> list[Any]:
-    """What each cell shows as its value."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     return [output["data"] for output in outputs if output["output_type"] == "execute_result"]
 

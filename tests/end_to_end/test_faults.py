@@ -1,4 +1,4 @@
-"""One tune in which nearly every candidate fails in its own way, on the real process tree."""
+"""A tune in which nearly every candidate fails in a different way, on the real process tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tune leaves the user's files as they are, and nothing of its own that it does not name."""
+"""A tune leaves the user's files as they are, and no files that it does not name."""
 
 from __future__ import annotations
 

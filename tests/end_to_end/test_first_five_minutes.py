@@ -106,7 +106,7 @@ class Stranger:
         (site / "of_this_environment.pth").write_text("\n".join(seen))
 
     def run(self, *words: str, place: Path | None = None) -> str:
-        """What a command prints.
+        """Output of a command.
 
         Raises:
             AssertionError: it fails.
@@ -136,7 +136,7 @@ class Stranger:
         return (str(self._programs / name),)
 
     def says(self, verb: str) -> str:
-        """What the README's command of a verb prints."""
+        """Output of the README's command of a verb."""
         ((program, *words),) = (line for line in COMMANDS if line[1] == verb)
         return self.run(program, *words)
 

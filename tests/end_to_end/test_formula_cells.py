@@ -42,7 +42,6 @@ def assert_harmless(text: str, delimiter: str = ",") -> None:
 
 
 def written_csv(path: Path) -> list[str]:
-    """What a module uses to write CSV by itself."""
     used = ast.walk(ast.parse(path.read_text()))
     words = [
         ast.unparse(node) for node in used if isinstance(node, (ast.Attribute, ast.ImportFrom))

@@ -36,7 +36,7 @@ ANSWERS = {
 
 
 def without_times(text: str) -> str:
-    """What took how long is of the machine."""
+    """Replace durations, which depend on the machine."""
     return re.sub(r"(considered in|\"seconds\":) [\d.e-]+", r"\1 …", text)
 
 

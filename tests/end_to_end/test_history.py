@@ -1,4 +1,4 @@
-"""What one tune measured, a later one of the same model starts from."""
+"""A tune starts from the measurements of an earlier one of the same model."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Played:
 
     @property
     def in_turn(self) -> list[bool]:
-        """Whether the launches took turns, in the order in which they ended."""
+        """True if the launches took turns, in the order in which they ended."""
         return [record.trial.turn is not None for record in self.kept]
 
     @property

@@ -1,4 +1,4 @@
-"""Which scripts get ``--local_rank``."""
+"""Scripts that get ``--local_rank``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_script(place: Place, beginning: str = BEGINNING) -> None:
-    """What the guide prints, completed to a script."""
+    """The guide's snippet, completed to a script."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     (snippet,) = [block for block in blocks if "runtime.initialize(build_model" in block]
     (place.folder / "mine.py").write_text(f"{beginning}\n{snippet}{END}")

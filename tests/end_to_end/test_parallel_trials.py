@@ -87,7 +87,7 @@ def launches(place: Place) -> list[tuple[str, int]]:
 
 
 def most_at_once(place: Place, of: str = "") -> int:
-    """The longest run of starts without an end between them; ``record``: in the search alone."""
+    """The longest run of starts without an end between them; ``record``: only in the search."""
     running, most = set[str](), 0
     for line in journal(place):
         if "started" in line and not (of and line["started"]["name"].endswith("_final")):

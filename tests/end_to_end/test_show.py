@@ -1,4 +1,4 @@
-"""What a user sees: the live table on a real pseudo-terminal, and ``show`` beside a tune."""
+"""The live table on a real pseudo-terminal, and ``show`` during a tune."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def own(place: Place, *flags: str, micro_batches: Any, words: tuple[str, ...] = ()) -> str:
-    """What a tune of a script on our engine prints."""
+    """Output of a tune of a script on our engine."""
     sizes = {"train_micro_batch_size_per_gpu": micro_batches, "gradient_accumulation_steps": 1}
     config = str(place.write_config({**SMALL, **sizes}))
     script = place.folder / "own.py" if words else SCRIPTS / "own_epochs.py"

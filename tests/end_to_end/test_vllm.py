@@ -14,8 +14,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import Measurement
 from autoconf_launch.core import DECODE, PREFILL, GenerationTask, Layout, Precision, RawConfig
-from autoconf_launch.nemo.inference_search import EngineRun
-from autoconf_launch.nemo.inference_search.vllm import VllmEngine
+from autoconf_launch.nemo.inference_search import EngineRun, VllmEngine
 
 pytestmark = [
     pytest.mark.vllm,

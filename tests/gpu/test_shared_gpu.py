@@ -1,4 +1,4 @@
-"""A GPU as the launcher finds it, and a tune on one that another process uses."""
+"""A GPU as the launcher finds it, and a tune on a GPU that another process uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent alone, spoken to over its socket; with the backend: engines/test_local.py."""
+"""The agent by itself, over its socket; with the backend: engines/test_local.py."""
 
 import json
 import os
@@ -32,7 +32,6 @@ def started_agent() -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
 
 
 def document_of(*scripts: str) -> bytes:
-    """Of a plain training, as the backend makes it."""
     ranks = tuple(
         RankPlan(rank=rank, local_rank=rank, argv=("sh", "-c", script), environment=())
         for rank, script in enumerate(scripts)

@@ -1,4 +1,4 @@
-"""What a trial's configuration file is called."""
+"""Names of trials' configuration files."""
 
 from __future__ import annotations
 

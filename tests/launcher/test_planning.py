@@ -37,7 +37,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nodes(*sizes: int) -> ClusterSpec:
-    """Nodes ``a``, ``b``, … with that many CPU slots; one alone is this machine."""
+    """Nodes ``a``, ``b``, … with that many CPU slots; a single one is this machine."""
     hosts = "abc" if len(sizes) > 1 else ("localhost",)
     return ClusterSpec(
         nodes=tuple(

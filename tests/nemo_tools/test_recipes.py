@@ -1,4 +1,4 @@
-"""NeMo 2.0's interface by NVIDIA's import: candidates are recipes like the one that was given."""
+"""NeMo 2.0's interface by NVIDIA's import: candidates are recipes like the given one."""
 
 from __future__ import annotations
 

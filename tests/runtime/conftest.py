@@ -1,4 +1,4 @@
-"""Real ranks in processes of their own, as a launcher starts them."""
+"""Real ranks in separate processes, as a launcher starts them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def become(order: dict[str, Any], rank: int) -> str:
 
 
 def serve() -> str:
-    """Answer orders; returns in a fork alone, with the script to run."""
+    """Answer orders; returns only in a fork, with the script to run."""
     for line in sys.stdin:
         order, ranks = json.loads(line), []
         for rank in range(len(order["environments"])):

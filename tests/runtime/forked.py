@@ -21,7 +21,7 @@ STREAMS = ("stdout", "stderr")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """One launch; ``injected`` is the file that arms the probe, empty for none."""
+    """A launch; ``injected`` is the file that arms the probe, empty for none."""
 
     argv: Sequence[str]
     folder: Path
@@ -32,7 +32,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Streams:
-    """What the ranks of a launch left."""
+    """Exit codes and output of the ranks of a launch."""
 
     exit_codes: tuple[int, ...]
     outputs: tuple[str, ...]

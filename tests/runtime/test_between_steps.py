@@ -1,4 +1,4 @@
-"""What a script on our engine does between its steps and after its epoch, in trials and soaks."""
+"""Work of a script on our engine between steps and after its epoch, in trials and soaks."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ def asides_of(ended: Any, rank: int = 0) -> Asides:
 
 
 def lengths(ended: Any, prefix: str = "") -> list[int]:
-    """Of the batches that rank 0 trained on, or with the prefix evaluated."""
+    """Batches that rank 0 trained on, or with the prefix evaluated."""
     words = (line.removeprefix(prefix) for line in ended.outputs[0].splitlines())
     return [int(word) for word in words if word.isdecimal()]
 
 
 def work(ended: Any) -> Path:
-    """Where the script runs."""
     return Path(f"{ended.folder}-work")
 
 
 def take(ended: Any) -> dict[str, Path]:
-    """What the trial took from there, by names."""
+    """Names of the files that the trial moved away."""
     saved = ended.folder / "saved" / work(ended).relative_to("/")
     return {path.name: path for path in saved.iterdir()}
 

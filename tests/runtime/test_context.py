@@ -23,7 +23,7 @@ models = import_benchmark("parallel_rows.models")
 
 
 class OneOf:
-    """What ``SequenceChunks.along`` asks of a mesh."""
+    """The part of a mesh that ``SequenceChunks.along`` uses."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks

@@ -1,4 +1,4 @@
-"""Which experts of a live model ranks can share out, and what a profile says of them."""
+"""Experts of a live model that ranks can share out, and their profile."""
 
 from __future__ import annotations
 

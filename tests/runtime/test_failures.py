@@ -17,7 +17,7 @@ from autoconf_launch.runtime.rank import (
 
 
 def real_allocator_error() -> RuntimeError:
-    """What torch's CPU allocator raises for a tensor of 4 EiB."""
+    """Message of torch's CPU allocator for a tensor of 4 EiB."""
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60, dtype=torch.int32)
     return caught.value

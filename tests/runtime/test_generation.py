@@ -1,4 +1,4 @@
-"""What several ranks write is what one process writes, each with its part of the model."""
+"""Several ranks, each with its part of the model, write the text of one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the profile run tells of the parts that tensor ranks share out."""
+"""Parts that tensor ranks share out, in the profile run."""
 
 import itertools
 

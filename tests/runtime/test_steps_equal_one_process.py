@@ -73,7 +73,7 @@ def seen(launch: Callable[..., Any]) -> dict[Case, Seen]:
 
 
 def plain_losses(case: Case, tiny: Any) -> list[float]:
-    """The whole global batch at once, by torch alone; the rest of a case is our own doing."""
+    """The whole global batch at once, only by torch; the rest of a case is our own doing."""
     return losses_of_one_process(tiny, case.optimizer, case.clip)
 
 

@@ -1,4 +1,4 @@
-"""What one forward pass shows, and the ModelSpec made of two."""
+"""The tape of one forward pass, and the ModelSpec made of two."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What tensor parallelism splits in a live model, and what it refuses, in one process."""
+"""Parts of a live model that tensor parallelism splits or refuses, in one process."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ class TurnGroup:
         ]
         self.order: list[int] = []
         self.left: list[int] = []
-        """Of each launch, when it left, the steps that all had made."""
 
     def take_part(self, number: int, steps: int) -> None:
         self.turns[number].begin()

@@ -265,7 +265,7 @@ _NO_DEFAULT = {
     "nemotron": {"num_key_value_heads": 8},
     "deepseek_v2": {"num_experts_per_tok": 6},
 }
-"""What transformers' own default configurations lack."""
+"""Keys that transformers' default configurations lack."""
 
 
 @pytest.mark.parametrize("kind", sorted(hugging_face._TYPES.keys() - {"kimi_k2"}))

@@ -33,7 +33,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def valid(name: str, document: object) -> bool:
-    """Whether the schema has nothing to say of it."""
+    """True if the schema has nothing to say of it."""
     return not list(jsonschema.Draft202012Validator(schema(name)).iter_errors(document))
 
 

@@ -77,12 +77,12 @@ class KubernetesApi:
         return answer
 
     def delete_job(self, namespace: str, name: str) -> None:
-        """Delete a Job with all that it owns; nothing happens where it is gone."""
+        """Delete a Job with all that it owns; no effect if it is gone."""
         options = {"propagation_policy": "Background"}
         self._try(self._batch.delete_namespaced_job, name, namespace, **options)
 
     def find_job(self, namespace: str, name: str) -> Answer | None:
-        """A Job; None where it is gone, empty where the cluster does not say."""
+        """The Job; None if it is gone, empty if the cluster does not answer."""
         try:
             return self._ask(self._batch.read_namespaced_job, name, namespace)
         except self._client.ApiException as error:
@@ -91,13 +91,13 @@ class KubernetesApi:
             return {}
 
     def pods(self, namespace: str, name: str) -> list[Answer] | None:
-        """The pods of a Job; None where the cluster does not say."""
+        """The pods of a Job; None if the cluster does not answer."""
         label = f"batch.kubernetes.io/job-name={name}"
         answer = self._try(self._core.list_namespaced_pod, namespace, label_selector=label)
         return None if answer is None else list(answer["items"])
 
     def events(self, namespace: str, about: Answer) -> list[Answer]:
-        """What happened to an object, oldest first."""
+        """Events of an object, oldest first."""
         field = f"involvedObject.uid={about['metadata']['uid']}"
         answer = self._try(self._core.list_namespaced_event, namespace, field_selector=field)
         return list((answer or {}).get("items", ()))
@@ -113,7 +113,6 @@ class KubernetesApi:
         return bytes(answer.data).decode(errors="replace")
 
     def _try(self, call: Callable[..., Any], *words: Any, **options: Any) -> Answer | None:
-        """An answer; None where the cluster has none, for now or at all."""
         try:
             return self._ask(call, *words, **options)
         except (self._client.ApiException, *_connection_errors()):
@@ -156,13 +155,12 @@ def _load(configs: Any, configuration: Any) -> str:
 
 
 def _field_text(error: Any) -> str:
-    """Which field of an object the client's models refuse, and why."""
+    """The field of an object that the client's models refuse, and the reason."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
 
 
 def _status_text(error: Any) -> str:
-    """The sentence of a Status that the API answers with."""
     try:
         said = json.loads(error.body)["message"]
     except (TypeError, ValueError, KeyError):

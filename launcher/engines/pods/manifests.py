@@ -1,6 +1,6 @@
 """The objects of Kubernetes that are one launch, from the user's manifest of a Pod.
 
-Image, volumes and where pods may run are the user's; command, number, names, GPUs, restarts and
+Image, volumes and placement are the user's; command, number, names, GPUs, restarts and
 deadlines are ours. Nothing here speaks to a cluster.
 """
 
@@ -28,7 +28,7 @@ OURS = {"app.kubernetes.io/managed-by": "autoconf-launch"}
 _GPU = re.compile(r"[a-z0-9.\-]+/(gpu|mig-[a-z0-9.]+)")
 _COUNT = re.compile("[1-9][0-9]{0,3}")
 _KEPT_S = 120
-"""How long a Job that has ended is kept where its launcher was killed, which deletes it else."""
+"""Seconds for which an ended Job is kept if its launcher was killed and cannot delete it."""
 _SHARED_MEMORY = "/dev/shm"
 _WHAT_IT_IS = (
     "a Pod as kubectl takes it, with the image, its GPUs as a limit, and a volume mounted where "
@@ -41,7 +41,7 @@ class PodTemplate:
     """A user's manifest of a Pod.
 
     Attributes:
-        namespace: None: that of the configuration.
+        namespace: None: the configuration's.
         metadata: labels and annotations, which its Job gets as well.
         spec: with exactly one container.
         gpu_resource: name of the GPUs that its container is limited to; "": it has none.
@@ -57,7 +57,7 @@ class PodTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsSize:
-    """How many pods a launch has, and GPUs in each; None: as many as the user's Pod."""
+    """Number of pods of a launch and of GPUs in each; None: as many as the user's Pod has."""
 
     pods: int
     gpus: int | None = None
@@ -65,12 +65,12 @@ class PodsSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsOrder:
-    """What pods run.
+    """The program of the pods, and limits for them.
 
     Attributes:
         title: from which names in the cluster are made.
         command: argv of an agent.
-        secrets: variables that are in the Secret alone.
+        secrets: variables that are only in the Secret.
         deadline_s: after which the cluster ends a pod that has begun; infinite: never.
         avoided_nodes: names of nodes that get no pod.
     """
@@ -155,7 +155,7 @@ def make_manifests(
     The Job is the first one. All have one name, which no other launch has.
 
     Raises:
-        ConfigError: more GPUs are asked for than the user's Pod has.
+        ConfigError: more GPUs are requested than the user's Pod has.
     """
     if template.gpus < (size.gpus or 0) and template.gpus:
         raise ConfigError(
@@ -256,7 +256,6 @@ def _avoid(spec: Manifest, nodes: Sequence[str]) -> None:
 
 
 def _resources(container: Manifest, template: PodTemplate, size: PodsSize) -> Manifest:
-    """Amounts as text, which the API's own type is; as many GPUs as are asked for."""
     resources = {
         kind: {key: str(amount) for key, amount in amounts.items()}
         if isinstance(amounts, dict)
@@ -270,7 +269,7 @@ def _resources(container: Manifest, template: PodTemplate, size: PodsSize) -> Ma
 
 
 def _share_memory(spec: Manifest, container: Manifest) -> None:
-    """Memory that ranks share, where the user says nothing of it: pods get 64 MiB by default."""
+    """Add shared memory unless the user's Pod has some: pods get 64 MiB by default."""
     mounts = list(container.get("volumeMounts") or ())
     if any(mount.get("mountPath") == _SHARED_MEMORY for mount in mounts):
         return

@@ -1,4 +1,4 @@
-"""What Kubernetes' answers say of the pods of a Job, as its API's documents have it.
+"""Meaning of Kubernetes' answers about the pods of a Job.
 
 Reasons and conditions: "Pod Lifecycle", "Disruptions" and "Jobs" of Kubernetes' documentation.
 """
@@ -60,29 +60,29 @@ def node_of(pod: Answer) -> str | None:
 
 
 def has_begun(pod: Answer) -> bool:
-    """Whether its container runs, or did."""
+    """True if its container runs or has run."""
     state = _container(pod).get("state") or {}
     ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     return ended or "running" in state or "terminated" in state
 
 
 def has_pod_failed(pod: Answer) -> bool:
-    """Whether it has ended, and not as it should."""
+    """True if it has ended with an error."""
     return bool((pod.get("status") or {}).get("phase") == "Failed")
 
 
 def has_job_failed(job: Answer) -> bool:
-    """Whether the cluster has given a Job up."""
+    """True if the cluster has given the Job up."""
     return _condition(job.get("status") or {}, "Failed", "True") is not None
 
 
 def is_deleted(pod: Answer | None) -> bool:
-    """Whether a pod is gone, or goes."""
+    """True if a pod is gone or is being deleted."""
     return pod is None or "deletionTimestamp" in pod["metadata"]
 
 
 def why_ended(pod: Answer) -> Failure | None:
-    """How a pod ended, or is being ended, whatever its agent said; None while it waits or runs."""
+    """The end of a pod, regardless of its agent's report; None while it waits or runs."""
     status, name = pod.get("status") or {}, _title(pod)
     if disruption := _condition(status, "DisruptionTarget", "True"):
         kind = _DISRUPTIONS.get(disruption.get("reason", ""), FailureKind.PREEMPTED)
@@ -121,7 +121,7 @@ def _disruption(kind: FailureKind, name: str, why: Answer) -> Failure:
 
 
 def why_stuck(pod: Answer) -> str | None:
-    """Why a pod that waits will not begin by waiting; None where it may."""
+    """Why a waiting pod will never begin; None if it may."""
     name = _title(pod)
     waiting = (_container(pod).get("state") or {}).get("waiting") or {}
     if waiting.get("reason") in _CANNOT_START:
@@ -134,16 +134,16 @@ def why_stuck(pod: Answer) -> str | None:
 
 
 def why_unscheduled(pod: Answer) -> str | None:
-    """What the scheduler says of a pod that has no node."""
+    """The scheduler's message on a pod without a node."""
     said = _condition(pod.get("status") or {}, "PodScheduled", "False")
     is_refused = said is not None and said.get("reason") == "Unschedulable"
     return _one_line(said.get("message", "")) if said and is_refused else None
 
 
 def is_unresolvable(message: str) -> bool:
-    """Whether the scheduler says that the end of other pods would change nothing.
+    """True if the scheduler reports that the end of other pods would change nothing.
 
-    It says so of each node that is too small or has the wrong labels or taints.
+    It reports so for each node that is too small or has the wrong labels or taints.
     """
     found = re.search(r"preemption: 0/(\d+) nodes are available: (.*)", message)
     helpless = re.search(r"(\d+) Preemption is not helpful for scheduling", message)
@@ -160,7 +160,7 @@ def why_without_pods(events: Sequence[Answer]) -> str | None:
 
 
 def is_scaling_up(events: Sequence[Answer]) -> bool:
-    """Whether an autoscaler brings nodes."""
+    """True if an autoscaler adds nodes."""
     return any(event.get("reason") == "TriggeredScaleUp" for event in events)
 
 

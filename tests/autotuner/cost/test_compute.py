@@ -10,12 +10,9 @@ import pytest
 from autoconf_launch.autotuner.cost import profiled_step_parts
 from autoconf_launch.autotuner.cost.kernel_times import Line, fit_line, least_profiled_step_s
 from autoconf_launch.autotuner.measurement import PRIOR
-from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
-    Candidate,
     Grade,
-    Layout,
     MicroBatchTiming,
     ModelSpec,
     Optimizer,
@@ -23,6 +20,8 @@ from autoconf_launch.core import (
     Recompute,
     Workload,
 )
+
+from ..builders import table
 
 ADAM = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 
@@ -43,12 +42,8 @@ MODEL = ModelSpec(
 )
 
 
-def table(**layout: Any) -> CandidateTable:
-    return CandidateTable.from_candidates([Candidate(layout=Layout(**layout))])
-
-
 def step_s(spec: ModelSpec = MODEL, **layout: Any) -> float:
-    return float(profiled_step_parts(table(**layout), replace(ADAM, model=spec), None).step_s_C[0])
+    return float(profiled_step_parts(table(layout), replace(ADAM, model=spec), None).step_s_C[0])
 
 
 def test_a_step_is_its_micro_batches_and_one_update() -> None:
@@ -76,7 +71,7 @@ def test_layouts_without_a_formula_have_no_seconds() -> None:
 
 
 def test_the_parts_add_up_to_the_step() -> None:
-    rows = table(micro_batch=4, accumulation=3, recompute=Recompute.FULL)
+    rows = table({"micro_batch": 4, "accumulation": 3, "recompute": Recompute.FULL})
     found = profiled_step_parts(rows, replace(ADAM, model=MODEL), None)
     parts_s = [float(part[0]) for _, part in found.profiled_parts()]
     assert sum(parts_s) == pytest.approx(found.step_s_C[0])
@@ -84,12 +79,12 @@ def test_the_parts_add_up_to_the_step() -> None:
 
 def test_a_table_without_a_row_has_no_times() -> None:
     """Only the user's own configuration is left of some spaces."""
-    nothing = table().take([])
+    nothing = table({}).take([])
     assert profiled_step_parts(nothing, replace(ADAM, model=MODEL), None).step_s_C.shape == (0,)
 
 
 def least_s(*timings: MicroBatchTiming, **layout: Any) -> float:
-    return float(least_profiled_step_s(table(**layout), replace(MODEL, timings=timings))[0])
+    return float(least_profiled_step_s(table(layout), replace(MODEL, timings=timings))[0])
 
 
 def test_the_least_time_leaves_out_launches_and_the_update() -> None:
@@ -130,7 +125,7 @@ def profile(each_s: float, floor_s: float, chance: random.Random) -> list[MicroB
 
 
 def comes_below(each_s: float, floor_s: float, seed: int) -> bool:
-    """Whether a trial of one large micro-batch is faster than the profile says is possible."""
+    """True if a trial of one large micro-batch is faster than the profile says is possible."""
     chance = random.Random(seed)
     bound_s = least_s(*profile(each_s, floor_s, chance), micro_batch=16)
     return (floor_s + 16 * each_s) * math.exp(chance.gauss(0.0, PRIOR.between)) < bound_s

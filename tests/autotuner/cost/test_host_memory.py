@@ -63,7 +63,7 @@ def test_two_ranks_need_no_more_than_all_ranks_do() -> None:
 
 
 def test_frozen_weights_have_no_state_on_the_host() -> None:
-    """Adapters alone are updated there; ZeRO 3 moves the stored weights, too."""
+    """Only adapters are updated there; ZeRO 3 moves the stored weights, too."""
     lora = replace(DEEPSPEED, lora_rank=16, weight_format=WeightFormat.NF4)
     assert each(lora, data_parallel=8, zero_stage=1, offload=Offload.OPTIMIZER) < 0.2
     stored = each(lora, data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS)

@@ -28,17 +28,10 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import named_model, trainer
 
+from ..builders import architecture
+
 # 4 layers of 10 wide: 12 h^2 + 13 h = 1330 weights each; 100 tokens: 1000; last norm: 20.
-GPT = Architecture(
-    name="small",
-    layers=4,
-    hidden=10,
-    heads=2,
-    kv_heads=2,
-    head=5,
-    ffn=40,
-    vocabulary=100,
-)
+GPT = architecture(layers=4, hidden=10, heads=2, vocabulary=100)
 WEIGHTS = 4 * 1330 + 1000 + 20
 OLD = Workload(
     model=GPT,
@@ -219,7 +212,7 @@ LATENT = replace(
 
 
 def test_megatron_makes_norms_and_activations_of_experts_again() -> None:
-    """Of 8 tokens in 4 layers: 2 copies of 40 values, and two norms' outputs of 10 of them."""
+    """8 tokens in 4 layers: 2 copies of 40 values, and two norms' outputs of 10 of them."""
     none, some = (
         parts(NEW, MOE, recompute=kind) for kind in (Recompute.NONE, Recompute.SELECTIVE)
     )
@@ -276,13 +269,12 @@ LAYOUTS = st.builds(
     sequence_parallel=st.booleans(),
     offload=st.sampled_from([Offload.NONE, Offload.OPTIMIZER]),
 )
-LLAMA = Architecture(
-    name="llama",
+LLAMA = architecture(
+    "llama",
     layers=32,
     hidden=4096,
     heads=32,
     kv_heads=8,
-    head=128,
     ffn=14336,
     vocabulary=128256,
     gated=True,

@@ -27,6 +27,8 @@ from autoconf_launch.core import (
     Workload,
 )
 
+from ..builders import table
+
 ADAM = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 BF16 = replace(ADAM, precision=Precision.BF16)
 
@@ -41,10 +43,8 @@ MODEL = ModelSpec(
 
 
 def parts(spec: ModelSpec, workload: Workload = ADAM, **layout: Any) -> dict[str, float]:
-    extras = layout.pop("extras", ())
-    given = {"data_parallel": 4, "micro_batch": 2, **layout}
-    table = CandidateTable.from_candidates([Candidate(layout=Layout(**given), extras=extras)])
-    found = memory_parts(table, replace(workload, model=spec))
+    rows = table({"data_parallel": 4, "micro_batch": 2, **layout})
+    found = memory_parts(rows, replace(workload, model=spec))
     named = {name: float(sizes[0]) for name, sizes in found.named}
     return {**named, "peak": float(found.peak_C[0])}
 

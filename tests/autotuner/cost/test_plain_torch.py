@@ -34,6 +34,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS, machine, named_model, trainer
 
+from ..builders import layouts
+
 H100 = machine("H100-SXM-80GB")
 NONE, FULL = Recompute.NONE, Recompute.FULL
 BF16, FP32, TF32 = Precision.BF16, Precision.FP32, Precision.TF32
@@ -51,17 +53,13 @@ def workload(model: str, precision: Precision = BF16, software: Software = PLAIN
     )
 
 
-def columns(micro: int, recompute: Recompute = NONE, times: int = 1) -> LayoutColumns:
-    layout = Layout(micro_batch=micro, recompute=recompute, accumulation=times)
-    return LayoutColumns.from_table(CandidateTable.from_candidates([Candidate(layout=layout)]))
-
-
 def parts(one: Workload, micro: int, recompute: Recompute = NONE, batch: int = 32) -> StepParts:
-    return step_parts(columns(micro, recompute, batch // micro), one, H100)
+    layout = Layout(micro_batch=micro, recompute=recompute, accumulation=batch // micro)
+    return step_parts(layouts(layout), one, H100)
 
 
 def layer_bytes(one: Workload, micro: int) -> float:
-    inner, _ = distinct(columns(micro))
+    inner, _ = distinct(layouts({"micro_batch": micro}))
     (there, _), (back, _) = small_traffic(one, inner, DEFAULT_PHYSICS, None, 1.0)
     return float(np.sum(there + back))
 
@@ -105,7 +103,7 @@ def test_adam_of_torch_moves_80_bytes_for_each_weight() -> None:
 
 def test_a_checkpoint_does_not_repeat_the_last_product() -> None:
     one = workload("gpt2-large")
-    inner, _ = distinct(columns(16, FULL))
+    inner, _ = distinct(layouts({"micro_batch": 16, "recompute": FULL}))
     physics = replace(H100.physics, sustained=1.0)
     kernels = Kernels(accelerator=H100.accelerator, physics=physics)
     stack = stacks(one)[0]
@@ -127,7 +125,7 @@ def test_logits_of_an_odd_vocabulary_are_slow_in_16_bits(
 
 
 def test_tf32_makes_attention_no_faster() -> None:
-    inner, _ = distinct(columns(8))
+    inner, _ = distinct(layouts({"micro_batch": 8}))
     cores = [
         attention_times(
             stacks(workload("gpt2-large", precision))[0],

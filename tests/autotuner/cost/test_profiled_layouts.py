@@ -16,15 +16,12 @@ from autoconf_launch.autotuner.cost import (
     profiled_step_parts,
 )
 from autoconf_launch.autotuner.cost.memory import memory_parts
-from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
-    Candidate,
     ClusterSpec,
     Device,
     Grade,
     KnobValue,
-    Layout,
     MicroBatchTiming,
     ModelSpec,
     Node,
@@ -34,6 +31,8 @@ from autoconf_launch.core import (
     SplitPart,
     Workload,
 )
+
+from ..builders import table
 
 ADAM = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 SPLIT = SplitPart(parameters=160, activation_bytes=60, forward_s=0.9, columns=3, rows=1)
@@ -65,15 +64,6 @@ MODEL = ModelSpec(
 WORKLOAD = replace(ADAM, model=MODEL)
 STARTS = Network(latency_s=1.0, bytes_per_s=1e30, overlaps=False)
 BYTES = Network(latency_s=0.0, bytes_per_s=1.0, overlaps=False)
-
-
-def table(*layouts: dict[str, Any]) -> CandidateTable:
-    rows = []
-    for one in layouts:
-        fields = dict(one)
-        extras: tuple[tuple[str, KnobValue], ...] = fields.pop("extras", ())
-        rows.append(Candidate(layout=Layout(**fields), extras=extras))
-    return CandidateTable.from_candidates(rows)
 
 
 def step(network: Network | None = None, spec: ModelSpec = MODEL, **layout: Any) -> StepParts:

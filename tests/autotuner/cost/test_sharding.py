@@ -26,6 +26,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS, trainer
 
+from ..builders import architecture
+
 ROUNDING = 1 + 1e-9
 POWERS = st.sampled_from([1, 2, 4, 8])
 
@@ -117,9 +119,7 @@ def test_quantizing_frozen_weights_never_needs_more(workload: Workload, layout: 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_zero_3_has_room_for_the_layers_in_use(name: str) -> None:
     """Weights are shared by all ranks, but two layers are whole while they compute."""
-    model = Architecture(
-        name="any", layers=8, hidden=512, heads=8, kv_heads=8, head=64, ffn=2048, vocabulary=512
-    )
+    model = architecture("any", layers=8, hidden=512, heads=8, vocabulary=512)
     workload = trainer(name).apply_to(Workload(model=model, sequence_length=128))
     found = memory_bytes(
         LayoutColumns.from_layouts([Layout(data_parallel=64, zero_stage=3)]), workload

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement import (
     PRIOR,
     SpeedUp,
-    correct_noise,
     estimate_noise,
     is_tie,
     of_both,
+    of_student,
     relative_error,
     speed_up,
     t_quantile,
 )
-from autoconf_launch.autotuner.measurement.noise import MOST_BLOCKS, block_means, of_student
+from autoconf_launch.autotuner.measurement.noise import MOST_BLOCKS, block_means
 from autoconf_launch.autotuner.search import baseline_trial
 from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record
 from autoconf_launch.autotuner.space.settings import MetricName
@@ -106,23 +106,6 @@ def test_different_candidates_say_nothing_about_the_noise_between_launches() -> 
 def test_steps_that_vary_let_launches_be_expected_to_differ() -> None:
     loud = [launch("a", 1.0, 1.5, 1.0)] * 10
     assert estimate_noise(loud).between > 2 * PRIOR.between
-
-
-def test_a_search_that_was_off_differently_makes_trials_less_sure() -> None:
-    assert correct_noise(PRIOR, ((0.5, 3), (-0.5, 3), (0.1, 3))).between > 3 * PRIOR.between
-
-
-def test_a_search_that_was_off_by_the_same_makes_them_surer() -> None:
-    found = correct_noise(PRIOR, ((0.5, 3), (0.5, 3), (0.5, 3)))
-    assert found.between < PRIOR.between
-    assert found.between_freedom == PRIOR.between_freedom + 2
-
-
-@pytest.mark.parametrize("deviations", [(), ((0.5, 3),)])
-def test_what_a_single_trial_was_off_by_may_be_the_machine(
-    deviations: tuple[tuple[float, int], ...],
-) -> None:
-    assert correct_noise(PRIOR, deviations) == PRIOR
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))

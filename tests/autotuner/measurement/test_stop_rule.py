@@ -57,7 +57,7 @@ def test_the_end_is_never_before_the_last_step_nor_beyond_the_most(
 
 
 def reject(gap: float, within: float, seed: int) -> bool:
-    """Whether a trial whose launches are noisy as the prior says is ever rejected."""
+    """True if a trial whose launches are noisy as the prior says is ever rejected."""
     chance = random.Random(seed)
     noise = replace(PRIOR, within=within)
     incumbent_s = 2.718281828 ** chance.gauss(0.0, noise.between)

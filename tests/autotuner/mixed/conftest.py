@@ -1,25 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost import Machine
 from autoconf_launch.autotuner.mixed import MachineKind
-from autoconf_launch.core import Architecture, Workload
+from autoconf_launch.core import Workload
 from autoconf_launch.tuning_spaces import machine
+
+from ..builders import architecture
 
 MakeKind = Callable[..., MachineKind]
 
-SMALL = Architecture(
-    name="small",
+SMALL = architecture(
     layers=12,
     hidden=1024,
     heads=16,
-    kv_heads=16,
-    head=64,
-    ffn=4096,
     vocabulary=50_257,
     positions=1024,
     gated=False,
@@ -35,10 +31,10 @@ def workload() -> Workload:
 
 
 def make_kind(gpu: str, count: int = 1, gpus: int = 4, usd: float | None = 1.0) -> MachineKind:
-    nodes: Machine = machine(gpu, gpus_per_node=gpus)
+    nodes = machine(gpu, gpus_per_node=gpus)
     return MachineKind(
         name=f"{gpus}x{gpu}",
-        machine=replace(nodes),
+        machine=nodes,
         count=count,
         memory_bytes=0.95 * nodes.accelerator.memory_bytes,
         usd_per_hour=usd,

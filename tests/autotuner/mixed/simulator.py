@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def simulate_1f1b(forward_s: Sequence[float], backward_s: Sequence[float], count: int) -> float:
-    """When the last pass of ``count`` micro-batches ends; sends take no time.
+    """End of the last pass of ``count`` micro-batches; sends take no time.
 
     Each stage does its passes in the order of 1F1B: as many forward ones as there are stages
     behind it, then forward and backward by turns, then the backward ones that are left.

@@ -1,4 +1,4 @@
-"""What FASOP gets wrong, one test for each of its defects."""
+"""Defects of FASOP, one test for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .test_times import layout, seconds
 
 
 def whole_plan(workload: Workload, question: MixedQuestion, degrees: Degrees) -> Plan:
-    """On all nodes, with some degrees alone."""
+    """On all nodes, with only some degrees."""
     every = tuple(kind.count for kind in question.kinds)
     asked = replace(question, parts=(every,), degrees=MIXED_DEGREES.override(degrees))
     return mixed_plan(replace(asked, workload=workload))

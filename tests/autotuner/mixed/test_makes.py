@@ -6,8 +6,8 @@ import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns
 from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, given_stages, mixed_plan
-from autoconf_launch.autotuner.mixed.makes import decoder_share, seconds_of_makes
 from autoconf_launch.autotuner.mixed.places import place_stages
+from autoconf_launch.autotuner.mixed.times import decoder_share, seconds_of_makes
 from autoconf_launch.core import Layout, Workload
 
 from .conftest import MakeKind

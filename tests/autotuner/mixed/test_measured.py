@@ -17,7 +17,7 @@ LAYOUTS = [
 
 
 def layer_s(forward_s: float | None, model: str, gpu: str = "A100-SXM-40GB") -> list[float]:
-    """One layer of each layout, predicted where nothing was measured."""
+    """A layer of each layout, predicted if nothing was measured."""
     inner, which = distinct(LayoutColumns.from_layouts(LAYOUTS))
     workload = Workload(
         model=named_model(model), sequence_length=512, software=Software(flash_attention=False)

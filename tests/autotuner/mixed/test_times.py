@@ -17,7 +17,7 @@ from .conftest import MakeKind
 def seconds(
     workload: Workload, kinds: list[MachineKind], order: list[int], layout: Layout
 ) -> StageSeconds:
-    """One layout on nodes in one order."""
+    """Seconds of a layout on nodes in one order."""
     places = place_stages(
         np.array([order]),
         kinds,
@@ -136,7 +136,7 @@ def test_the_slower_end_of_a_crossing_sets_its_rate(workload: Workload, kind: Ma
 
 
 def test_rings_of_two_stages_divide_the_card_of_a_node(workload: Workload, kind: MakeKind) -> None:
-    """Of three nodes with four GPUs each, the middle one has half of both stages."""
+    """The middle of three nodes with four GPUs each has half of both stages."""
     nodes = kind("A10G-24GB")
     nodes = replace(nodes, machine=replace(nodes.machine, node_network_bytes_per_s=1e9))
     work = replace(workload, global_batch=24)

@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.mixed.shares import share_samples
+from autoconf_launch.autotuner.mixed.one_layout import share_samples
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,20 +5,13 @@ from typing import Any
 import pytest
 
 from autoconf_launch.autotuner.planner import Limits, Question, Training
-from autoconf_launch.core import Architecture, Experts, Workload
+from autoconf_launch.core import Experts, Workload
 from autoconf_launch.tuning_spaces import machine
 
+from ..builders import architecture
+
 Ask = Callable[..., Question]
-SMALL = Architecture(
-    name="small",
-    layers=6,
-    hidden=256,
-    heads=4,
-    kv_heads=4,
-    head=64,
-    ffn=1024,
-    vocabulary=4096,
-)
+SMALL = architecture()
 SPARSE = replace(SMALL, name="sparse", experts=Experts(count=4, per_token=2, ffn=512))
 
 

@@ -1,4 +1,4 @@
-"""What measured runs say of layouts that were not run."""
+"""Predictions of layouts that were not run, from measured runs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""One layout for each point, beside all layouts that the planner ranks."""
+"""The layout of each point, besides all layouts that the planner ranks."""
 
 from __future__ import annotations
 

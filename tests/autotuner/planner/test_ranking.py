@@ -55,7 +55,7 @@ def test_one_of_each_family_is_the_first_of_the_whole_ranking(
 
 
 def families(plain_s: float, context_s: float, sequence: int) -> list[str]:
-    """Those shown of pure data parallelism with and without context parallelism."""
+    """Rows of pure data parallelism with and without context parallelism."""
     rows = LayoutColumns.from_layouts(
         [Layout(data_parallel=4), Layout(data_parallel=2, context_parallel=2)]
     )

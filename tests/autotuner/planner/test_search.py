@@ -29,7 +29,7 @@ BATCHES = st.sampled_from([1, 2, 4, 6])
 
 
 def naive(question: Question) -> list[tuple[Layout, int]]:
-    """Every layout with layers to recompute, from ranges alone."""
+    """Every layout with layers to recompute, from the ranges only."""
     a, world, batch = (
         question.training.workload.architecture,
         question.world,

@@ -1,4 +1,4 @@
-"""Runs that cost less than a training, and what the chosen ones are to narrow."""
+"""Runs that cost less than a training, and the choice among them."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.planner import (
     plan,
     verifying_runs,
 )
-from autoconf_launch.autotuner.planner.smaller_runs import smaller_runs
+from autoconf_launch.autotuner.planner.verification import smaller_runs
 from autoconf_launch.core import Layout, Recompute
 
 from .conftest import Ask

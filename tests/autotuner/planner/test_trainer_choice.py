@@ -1,4 +1,4 @@
-"""Which trainer a question has that names none."""
+"""The trainer of a question that names none."""
 
 from dataclasses import replace
 

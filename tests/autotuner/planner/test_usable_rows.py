@@ -29,7 +29,7 @@ def question(ask: Ask, gib: float, **changes: Any) -> Question:
 
 
 def runs(one: Planned) -> bool:
-    """Whether a layout of the small model breaks no rule of our runtime."""
+    """True if a layout of the small model breaks no rule of our runtime."""
     layout = one.layout
     whole = one.recompute_layers < 0 or layout.virtual_pipeline == 1
     waits = layout.accumulation >= layout.pipeline_parallel

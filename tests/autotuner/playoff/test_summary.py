@@ -72,7 +72,10 @@ def test_the_winner_is_compared_with_the_baseline() -> None:
 def test_what_noise_does_not_tell_from_the_winner_is_a_tie() -> None:
     found = summary_of(by_stage(1, 3, 2, 2)).decision
     assert found.winner is not None
-    assert (found.winner.trial.name, found.ties) == ("z1_gas2_tmbspg1", ("z1_gas1_tmbspg2",))
+    assert (found.winner.trial.name, found.ties) == (
+        "z1_gas2_tmbspg1",
+        (("z1_gas1_tmbspg2", 0.0),),
+    )
 
 
 def test_without_a_measurement_there_is_no_winner() -> None:

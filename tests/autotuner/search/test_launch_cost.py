@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.search import (
     baseline_trial,
     start_bound_s,
 )
-from autoconf_launch.autotuner.search.limits import StepBounds
+from autoconf_launch.autotuner.search.limits import LaunchBounds
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     CandidateTable,
@@ -44,13 +44,15 @@ START_S = 3.0
 def step_bounds_s(
     table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
 ) -> Floats:
-    bounds = StepBounds(table, predictions)
-    bounds.add(records)
-    return bounds.and_of(bounds)
+    """Bounds of single steps, of launches without any start."""
+    bounds = LaunchBounds(table, predictions, steps=1)
+    for told in (*records, *records[-1:]):
+        bounds.add(replace(told, wall_s=0.0, trial=replace(told.trial, number=1)))
+    return bounds.seconds_C
 
 
 def any_batch(micro: int = 4) -> SearchSpace:
-    """One rank, any global batch: micro-batches 1 to 1024."""
+    """Micro-batches 1 to 1024 of one rank, at any global batch."""
     choices = (KnobChoice("micro_batch", (micro,), ChoiceKind.MINIMUM),)
     baseline = candidate(micro=micro, ranks=1)
     return build_space(baseline, choices, GlobalBatchRule(), AutotuningSettings())
@@ -200,7 +202,7 @@ def ran(micro: int, step_s: float, *, stage: int = 0, accumulation: int = 1) -> 
 
 
 def bounds(records: list[Record], *others: tuple[int, int, int]) -> list[float]:
-    """Of (stage, micro-batch, accumulation)."""
+    """Bounds of rows of (stage, micro-batch, accumulation)."""
     rows = [candidate(stage=s, micro=m, accumulation=a) for s, m, a in others]
     return [*map(float, step_bounds_s(CandidateTable.from_candidates(rows), None, records))]
 

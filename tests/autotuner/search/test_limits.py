@@ -122,7 +122,7 @@ def test_what_is_spent_before_the_first_trial_leaves_room_for_fewer() -> None:
 
 
 def test_what_remains_is_what_the_whole_budget_has_left() -> None:
-    """Whether the search's share or the command's end is too short for another trial."""
+    """True if the search's share or the command's end is too short for another trial."""
     limits = SearchLimits(seconds=70.0, whole_s=100.0, ending_s=3.0)
     records = stop(SearchLimits(trials=2)).records
     found = limits.no_time(60.0, records, (12.0, 20.0))

@@ -4,8 +4,8 @@ import math
 import random
 from dataclasses import replace
 
-from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, without_drift
-from autoconf_launch.autotuner.search import Grouping
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
+from autoconf_launch.autotuner.search import Grouping, drift
 from autoconf_launch.autotuner.search.observations import Observations
 from autoconf_launch.autotuner.search.pool import Pool
 from autoconf_launch.autotuner.space import OBJECTIVES, Record, Trial
@@ -95,4 +95,4 @@ def test_after_each_trial_all_are_compared_as_a_reader_of_all_of_them_would() ->
                 known.tell(shaken(tell(0, 1.0, again=count, attempt=count), chance))
                 again = shaken(tell(count - 2, 1.0, again=count, attempt=count), chance)
                 known.tell(replace(again, trial=replace(again.trial, doubted=True)))
-            assert known.compared == without_drift(known.records, known.references.repeats)
+            assert known.compared == drift(known.records, known.repeats.records).records

@@ -43,7 +43,7 @@ def certificate(
     history: tuple[Record, ...] = (record(1, 1.0),),
     most: tuple[float, ...] | None = None,
 ) -> OptimalityBound | None:
-    """Of remaining rows beside a best one that was predicted and measured at 1 s."""
+    """Remaining rows besides a best one that was predicted and measured at 1 s."""
     table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
     told = PredictionTable(
         peak_bytes_C=np.array(peaks or [np.nan] * len(predicted_s)),

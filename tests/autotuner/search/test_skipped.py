@@ -72,7 +72,7 @@ def test_a_search_of_all_candidates_says_so() -> None:
 
 
 def test_micro_batches_below_the_users_are_left_out_and_counted() -> None:
-    assert explore(by_stage(1)).smaller == 2
+    assert explore(by_stage(1)).pool.smaller == 2
     assert say(explore(by_stage(1))) == (
         "2 of 4 configurations skipped: micro-batch smaller than yours, which fits."
     )
@@ -101,7 +101,7 @@ def test_a_micro_batch_larger_than_the_data_closes_all_larger_ones_of_every_stag
     loop = Loop(Study(small_space(own, least=2), None, settings()), data_of(6)).run()
     refused = [trial.name for trial in loop.trials if trial.candidate.layout.micro_batch > 6]
     assert refused == ["z0_gas32_tmbspg8"]
-    assert dict(loop.study.rejected)["micro_batch_above_what_ran"] == 23
+    assert dict(loop.study.pool.rejected)["micro_batch_above_what_ran"] == 23
     assert (
         "micro-batch larger than the script reached (too few samples, or its own limit): 23;"
     ) in (say(loop.study) or "")

@@ -100,7 +100,7 @@ def test_a_stage_that_does_not_fit_does_not_end_the_search() -> None:
         return out_of_memory() if trial.space == "z1" else by_stage(1, 0, 2, 1)(trial)
 
     loop = Loop(study(), answer).run()
-    assert [p.name for p in loop.study.stages if p.best] == ["z0", "z2", "z3"]
+    assert [p.name for p in loop.study.seen.stages.values() if p.best] == ["z0", "z2", "z3"]
 
 
 def test_a_stage_is_compared_with_the_last_one_that_has_a_measurement() -> None:
@@ -191,7 +191,7 @@ def test_memory_that_was_free_and_ran_out_rules_out_larger_micro_batches() -> No
 
 def test_what_was_ruled_out_is_counted() -> None:
     loop = Loop(study(small_space(candidate(accumulation=16), stages=(0,))), only_fits(2)).run()
-    assert loop.study.rejected == (("needs_more_memory", 1),)
+    assert loop.study.pool.rejected == (("needs_more_memory", 1),)
 
 
 def test_an_out_of_memory_that_is_not_sure_is_tried_once_again() -> None:
@@ -262,7 +262,7 @@ def test_rows_that_a_rule_rejects_are_never_tried() -> None:
     asked = Study(small_space(), None, settings(), rules=[small])
     loop = Loop(asked, by_stage(1, 2, 3, 4)).run()
     assert max(trial.candidate.layout.micro_batch for trial in loop.trials) == 2
-    assert asked.rejected == (("small", 8),)
+    assert asked.pool.rejected == (("small", 8),)
 
 
 @pytest.mark.parametrize("strategy", ["gridsearch", "random", "model_based"])
@@ -286,7 +286,7 @@ def families() -> SearchSpace:
 
 def test_a_family_of_model_parallelism_is_explored_after_the_zero_stages() -> None:
     loop = Loop(study(families()), by_stage(1, 2, 3, 4)).run()
-    assert [p.name for p in loop.study.stages] == ["z0", "z1", "z2", "z3", "tensor"]
+    assert [p.name for p in loop.study.seen.stages.values()] == ["z0", "z1", "z2", "z3", "tensor"]
     assert [trial.space for trial in loop.trials][:4] == ["z0", "z1", "z2", "z3"]
     assert {trial.space for trial in loop.trials[4:]} == {"tensor"}
 
@@ -308,7 +308,7 @@ def test_the_model_leaves_micro_batches_out_that_are_beyond_saturation() -> None
     tried = study(tuner_type="model_based", strategy="staged")
     loop = Loop(tried, by_stage(1, 2, 3, 4)).run()
     assert len(loop.trials) == 8
-    assert dict(tried.rejected)["beyond_saturation"] == 8
+    assert dict(tried.pool.rejected)["beyond_saturation"] == 8
 
 
 @pytest.mark.parametrize("slots", [2, 5])
@@ -361,7 +361,7 @@ def test_a_record_that_is_told_twice_counts_once() -> None:
 
 def test_progress_counts_every_experiment_of_a_stage() -> None:
     loop = Loop(study(), by_stage(2, 1, 1, 1)).run()
-    assert [(p.name, p.experiments) for p in loop.study.stages] == [
+    assert [(p.name, p.experiments) for p in loop.study.seen.stages.values()] == [
         ("z0", 4),
         ("z1", 4),
         ("z2", 0),
@@ -466,7 +466,7 @@ def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
 
 def test_all_stages_are_one_group_where_a_model_ranks_them() -> None:
     loop = Loop(study(tuner_type="model_based"), by_stage(1, 2, 3, 4)).run()
-    assert [p.name for p in loop.study.stages] == ["global"]
+    assert [p.name for p in loop.study.seen.stages.values()] == ["global"]
     assert len({trial.space for trial in loop.trials}) > 1
 
 
@@ -487,4 +487,4 @@ def test_patience_ends_a_global_search_as_it_ends_a_stage() -> None:
     ],
 )
 def test_what_is_explored_as_a_unit_can_be_said(given: dict[str, Any], groups: list[str]) -> None:
-    assert [p.name for p in study(**given).stages] == groups
+    assert [p.name for p in study(**given).seen.stages.values()] == groups

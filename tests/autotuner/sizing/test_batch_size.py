@@ -76,7 +76,7 @@ def test_a_batch_that_was_given_is_kept() -> None:
 def test_families_of_nemo2_have_its_batches(
     family: str, size_b: float, sequence: int, memory_gb: float, batch: int
 ) -> None:
-    """Those beside its grids; NeMo 1.0 keeps the tokens of a step instead."""
+    """Sizes besides its grids; NeMo 1.0 keeps the tokens of a step instead."""
     chosen = model(family, size_b, sequence=sequence, gpu_memory_gb=memory_gb)
     assert chosen.batch.global_batch == batch
     assert "No table has a batch" not in " ".join(chosen.notes)

@@ -94,7 +94,7 @@ def test_no_point_needs_more_gpus_than_there_are_or_a_broken_number(name: str, g
 
 
 def test_stages_that_divide_both_stacks_of_t5_are_kept() -> None:
-    """NVIDIA's second check counts one stack alone."""
+    """NVIDIA's second check counts only one stack."""
     deep = grid(tensor_parallel=(8,), pipeline_parallel=(16,), least_product=1, most_product=128)
     t5 = search(family=Family("t5"), layers=24, heads=64, gpus=128, global_batch=64)
     assert nemo_candidates(deep, t5)

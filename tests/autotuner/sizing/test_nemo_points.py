@@ -1,4 +1,4 @@
-"""How many points ``grid=nemo`` has of each predefined search, beside NVIDIA's own tool."""
+"""Number of points of ``grid=nemo`` in each predefined search, against NVIDIA's own tool."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SLOWDOWNS = st.lists(st.floats(0, 2), min_size=1, max_size=12).map(sorted)
 
 
 def alike(kinds: list[int], shared: float = 0.1) -> Floats:
-    """Covariance of errors of which those of one kind share most."""
+    """Covariance of errors that layouts of one kind mostly share."""
     same = np.equal.outer(kinds, kinds)
     return np.asarray(shared**2 * same + OWN**2 * np.eye(len(kinds)))
 

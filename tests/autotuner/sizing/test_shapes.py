@@ -69,7 +69,7 @@ def test_parameters_are_counted_as_nemo_does(row: dict[str, str]) -> None:
 def test_parameters_are_counted_as_nemo2_does(
     family: str, vocabulary: int, sequence: int, shape: tuple[int, ...], size_b: float
 ) -> None:
-    """Values of its own unit tests, which round to two digits."""
+    """Values of NVIDIA's unit tests, which round to two digits."""
     rules = Family(family).rules
     assert rules is not None
     layers, hidden, heads, ffn, kv = shape

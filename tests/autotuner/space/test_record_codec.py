@@ -54,7 +54,6 @@ TRIALS = st.builds(
     attempt=st.integers(1, 2),
     soak_steps=st.integers(0, 2),
     timed_steps=st.integers(0, 2),
-    then=st.none() | st.text(),
     turn=st.none()
     | st.builds(Turn, next_name=st.text(max_size=8), is_first=st.booleans(), steps=COUNTS),
 )

@@ -109,7 +109,7 @@ OUT_OF_MEMORY = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, deta
 
 
 def marginal(history: tuple[Record, ...], *peaks: float) -> list[bool]:
-    """Of micro-batches 1, 2, … of ZeRO 0 that are predicted to need so much."""
+    """A pool of micro-batches 1, 2, … of ZeRO 0 with these predicted bytes."""
     layouts = [Layout(micro_batch=1 + n) for n in range(len(peaks))]
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
     return [bool(row) for row in marginal_rows(table, predictions(*peaks), history)]

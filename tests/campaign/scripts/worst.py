@@ -54,7 +54,7 @@ def loss_of(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 
 def make_daemon() -> None:
-    """A process that nobody here is the parent of, in a session of its own."""
+    """A process with another parent, in a separate session."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:

@@ -65,17 +65,17 @@ class Run:
         return content
 
     def soak_command(self) -> str:
-        """What the winner's soak was told."""
+        """Task of the winner's soak."""
         (path,) = self.results.glob("z*_soak/cmd.txt")
         return path.read_text()
 
     def checkpoints(self) -> list[str]:
-        """Checkpoints below the user's folder, those of trials included."""
+        """Checkpoints below the user's folder, including the trials'."""
         kinds = ("*.safetensors", "*.pt", "*.ckpt", "*.bin")
         return [path.name for kind in kinds for path in self.folder.rglob(kind)]
 
     def left(self) -> set[str]:
-        """What stands in the user's folder beside the results."""
+        """Names in the user's folder besides the results."""
         return {path.name for path in self.folder.iterdir()} - {
             "autotuning_results",
             "autotuning_exps",
@@ -130,7 +130,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
 
 
 def as_asked(run: Run) -> bool:
-    """Whether every rank of every trial that ran found what the trial's name says."""
+    """True if every rank of every trial that ran found what the trial's name says."""
     found = {
         (name, rank["applied"]["micro_batch"], rank["applied"]["accumulation"])
         for name, rank in run.ranks()

@@ -59,7 +59,7 @@ COMPLETE: dict[str, Any] = {
     },
     "aio": {"block_size": 262144, "queue_depth": 16},
 }
-"""What Trainer compares with its arguments: one of each kind, as "auto" or as a number."""
+"""Keys that Trainer compares with its arguments: one of each kind, as "auto" or as a number."""
 
 
 def tune(launched: LaunchIt, text: str, *words: str) -> Run:

@@ -1,4 +1,4 @@
-"""A Lightning script with flags of its own, and one around LightningCLI."""
+"""A Lightning script with additional flags, and another around LightningCLI."""
 
 from __future__ import annotations
 

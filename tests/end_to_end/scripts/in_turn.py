@@ -1,4 +1,4 @@
-"""A foreign script that goes well alone; beside others it does what its argument says."""
+"""An external script that works without neighbours; with them it does what its argument says."""
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations

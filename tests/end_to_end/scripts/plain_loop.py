@@ -1,4 +1,4 @@
-"""A plain training loop with arguments of its own, which knows nothing of us."""
+"""A plain training loop with its own arguments, which knows nothing of us."""
 
 import argparse
 import sys

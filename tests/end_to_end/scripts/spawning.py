@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def train(rank: int, arguments: argparse.Namespace) -> None:
-    """One rank; it goes on from the last checkpoint, as a training does."""
+    """Train as one rank, from the last checkpoint on."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(arguments.port)}
     distributed.init_process_group("gloo", rank=rank, world_size=2)
     assert not Path("snapshot.pt").exists(), "another launch left its checkpoint"

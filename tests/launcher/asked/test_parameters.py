@@ -106,7 +106,7 @@ COMMAND_ONLY = {
     *("is_program", "local_rank_flag", "binds_cores", "cores", "rank_log_folder", "redirects"),
     *("save_pid", "ignored"),
 }
-"""What a command prints and writes, what it starts besides a Python script, and how."""
+"""Flags of output, of files, and of starting other things than a Python script."""
 
 
 def test_every_other_parameter_of_a_python_verb_is_a_keyword() -> None:
@@ -123,7 +123,7 @@ def test_every_other_parameter_of_a_python_verb_is_a_keyword() -> None:
 
 
 def checks(one: Parameter) -> bool:
-    """Whether its default is a value that its unit must take."""
+    """True if its default is a value that its unit must take."""
     return one.default is not MISSING and not one.is_open and one.default not in ((), float("inf"))
 
 

@@ -24,11 +24,8 @@ from ..report.fixed import RECORDS, write_folder
 def rename(record: Record) -> Record:
     """The record with names as journals have them."""
     trial = record.trial
-    name, then = (
-        text and text.replace("t", "z0_gas1_tmbspg", 1) for text in (trial.name, trial.then)
-    )
-    turn = trial.turn and replace(trial.turn, next_name=then or "")
-    return replace(record, trial=replace(trial, name=name or "", then=then, turn=turn))
+    name = trial.name.replace("t", "z0_gas1_tmbspg", 1)
+    return replace(record, trial=replace(trial, name=name))
 
 
 PLAYED = tuple(map(rename, rounds(SLOW_BASELINE, 3.0, 1.2, 1.0)))

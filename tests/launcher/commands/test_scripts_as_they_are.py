@@ -43,7 +43,7 @@ COMMAND = ("--", sys.executable, "train.py")
 
 
 TRACES: dict[object, TracedScript] = {}
-"""Of scripts that ran; importing torch takes long, and several tests ask about the same script."""
+"""Traces of scripts that ran; torch imports slowly, and tests ask about the same script."""
 
 
 @pytest.fixture(autouse=True)

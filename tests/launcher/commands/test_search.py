@@ -35,7 +35,7 @@ def dry(search: Run, *words: str) -> Ran:
 
 NAMES = search_config_names()
 FIRST = {name.partition("/")[0]: name for name in reversed(NAMES)}
-"""One of each family: the planner's candidates take long, and those of a family are alike."""
+"""A search of each family: the planner's candidates take long and are alike in a family."""
 
 
 def searches() -> Iterator[Any]:

@@ -32,7 +32,7 @@ def document(*arguments: str) -> dict[str, Any]:
 
 
 def origins(*arguments: str) -> dict[str, str]:
-    """Where each knob's values of the first stage come from."""
+    """Origin of each knob's values in the first stage."""
     return {knob["name"]: knob["from"] for knob in document(*arguments)["stages"][0]["knobs"]}
 
 

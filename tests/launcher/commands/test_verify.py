@@ -57,9 +57,9 @@ def test_the_text_has_money_time_command_and_row(recommend: Run) -> None:
     start = next(i for i, line in enumerate(lines) if line.startswith("Runs that narrow the band"))
     assert "USD in all" in lines[start]
     assert lines[start + 1].split()[-4:] == ["time", "USD", "band", "then"]
-    assert "\nRuns 2, 3, 5: for the choice, not for the band; another layout may be" in out
-    assert "\nrun 4, Megatron-LM on each of 2 nodes: " in out
-    command = next(line for line in lines if line.startswith("run 1, Megatron-LM: "))
+    assert "\nRuns 2, 3, 4: for the choice, not for the band; another layout may be" in out
+    assert "\nrun 1, Megatron-LM on each of 2 nodes: " in out
+    command = next(line for line in lines if line.startswith("run 5, Megatron-LM: "))
     assert "torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py" in command
     rows = lines.index(next(line for line in lines if line.startswith("model,layers,hidden")))
     assert lines[rows + 1].startswith("gpt3,")
@@ -71,8 +71,8 @@ def test_our_runtime_gets_a_command_that_the_shell_reads(plan: Run) -> None:
     (run,) = document["verifying"]["runs"]
     words = shlex.split(run["command"])
     assert run["framework"] == "native"
-    assert words[:5] == ["autoconf-launch", "--num_gpus", "8", "-m", words[4]]
-    assert words[4] == "autoconf_launch.runtime.pretraining"
+    assert words[:5] == ["autoconf-launch", "--num_nodes", "2", "--num_gpus", "8"]
+    assert words[5:7] == ["-m", "autoconf_launch.runtime.pretraining"]
 
 
 def test_the_runs_of_other_frameworks_are_written_beside_the_row(

@@ -1,4 +1,4 @@
-"""One run of a verb: its exit code, its text, its document."""
+"""A run of a verb: its exit code, its text, its document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autoconf_launch.launcher.cli import main
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What a command left."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Ran:
 
     @property
     def is_one_line(self) -> bool:
-        """Whether it ended with one sentence and nothing else."""
+        """True if it ended with one sentence and nothing else."""
         return self.err.count("\n") == 1 and not self.out and "Traceback" not in self.err
 
 

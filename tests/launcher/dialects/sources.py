@@ -44,7 +44,7 @@ def overridden(source: ScriptSource, key: str, value: str) -> ScriptSource:
 
 
 def strategy_of(**seen: Any) -> AppliedStrategy:
-    """What a profile run found in a rank."""
+    """Findings of a profile run in a rank."""
     plain = AppliedStrategy(
         zero_stage=0,
         data_parallel=1,

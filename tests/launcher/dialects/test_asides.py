@@ -1,4 +1,4 @@
-"""What a soak's launch is told of the script's own evaluation and checkpoint, in every dialect."""
+"""Evaluation and checkpoint flags of a soak's launch, in every dialect."""
 
 from __future__ import annotations
 

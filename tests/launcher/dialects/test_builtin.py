@@ -29,7 +29,7 @@ def read(document: dict[str, Any], *arguments: str, space: str = "", **words: An
 
 
 def render(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:
-    """The document of a candidate that differs from the baseline in its layout alone."""
+    """The document of a candidate that differs from the baseline only in its layout."""
     changed = dataclasses.replace(user.baseline.layout, **layout)
     candidate = Candidate(layout=changed, extras=())
     return BuiltinDialect().render(candidate, given, "c").config.to_dict()

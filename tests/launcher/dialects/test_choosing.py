@@ -64,7 +64,7 @@ def test_nothing_known_says_what_to_do() -> None:
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package with a dialect of its own, which knows every script."""
+    """An installed package with a dialect that knows every script."""
     (tmp_path / "their_words.py").write_text(
         "from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect\n"
         "class Theirs(ArgumentsDialect):\n"

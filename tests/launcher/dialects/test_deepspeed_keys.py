@@ -1,4 +1,4 @@
-"""Every key of DeepSpeed's configuration has a treatment, and it is the one that is said."""
+"""Every key of DeepSpeed's configuration is treated as documented."""
 
 from __future__ import annotations
 

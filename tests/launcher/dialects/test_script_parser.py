@@ -1,4 +1,4 @@
-"""Which flags a script's parser takes, as far as its source says all of them."""
+"""Flags that a script's parser takes, if its source names all of them."""
 
 from __future__ import annotations
 

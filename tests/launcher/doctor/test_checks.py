@@ -1,4 +1,4 @@
-"""What is wrong with hosts is said of those that are to blame, and of nobody else."""
+"""Problems are reported of the hosts that have them, and of no others."""
 
 import json
 

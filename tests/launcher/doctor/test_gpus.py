@@ -1,4 +1,4 @@
-"""What ``doctor`` says of one GPU."""
+"""Findings of ``doctor`` about one GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of small real processes. The ranks are scripts of the standard library alone."""
+"""Launches of small real processes. The ranks are scripts that use only the standard library."""
 
 import os
 import sys

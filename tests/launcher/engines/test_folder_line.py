@@ -11,34 +11,35 @@ import pytest
 
 from autoconf_launch.core import Failure, FailureKind, HardwareError
 from autoconf_launch.launcher.engines import FolderLine, make_engine
-from autoconf_launch.launcher.engines.folder_line import StartingProcess, engine_reason
+from autoconf_launch.launcher.engines.folder_line import Starter, StartingProcess, engine_reason
 from autoconf_launch.launcher.engines.line import agent_command
 from autoconf_launch.launcher.request import RemoteAccess
 
 OVER = Failure(kind=FailureKind.NODE_LOST, detail="is over")
 
 
-class Engine:
-    """What started an agent: it lives until ``over`` is set."""
+class Engine(Starter):
+    """A starter of an agent: it lives until ``over`` is set."""
 
-    pid = 1
-    is_queued = False
     over: Failure | None = None
 
-    def why_queued(self) -> str:
+    def is_queued(self, node: int) -> bool:
+        return False
+
+    def why_queued(self, node: int) -> str:
         return ""
 
-    def why_over(self) -> Failure | None:
+    def why_over(self, node: int) -> Failure | None:
         return self.over
 
-    def patience_s(self) -> float:
+    def patience_s(self, node: int) -> float:
         return 30.0
 
-    def close(self) -> None: ...
+    def end(self) -> None: ...
 
 
 def line_of(folder: Path, engine: Engine | None = None) -> FolderLine:
-    return FolderLine("far", folder, 0, engine or Engine())
+    return FolderLine("far", folder, 0, engine or Engine(folder))
 
 
 def write(path: Path, *lines: object) -> None:
@@ -74,13 +75,14 @@ def test_a_silent_host_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert line.loss is None
     now_s = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now_s + 10.1)
-    assert line.why_lost == "has not answered for 10 s"
+    assert line.loss
+    assert line.loss.detail == "has not answered for 10 s"
 
 
 def test_an_engines_end_is_believed_once_late_files_would_be_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine()
+    engine = Engine(tmp_path)
     line = line_of(tmp_path, engine)
     engine.over = OVER
     assert line.loss is None
@@ -110,7 +112,7 @@ def test_what_open_mpi_advises_at_length_is_not_quoted(text: str, why: str) -> N
 def test_what_an_engine_printed_last_is_why_it_ended(tmp_path: Path) -> None:
     engine = StartingProcess(("sh", "-c", "echo one; echo no such host >&2"), tmp_path, {})
     until_s = time.monotonic() + 10
-    while (over := engine.why_over()) is None and time.monotonic() < until_s:
+    while (over := engine.why_over(0)) is None and time.monotonic() < until_s:
         time.sleep(0.02)
     assert over is not None
     assert over.detail == "is not connected: sh has ended (no such host)"

@@ -62,7 +62,7 @@ class Nursery(Lab):
         eventually(lambda: made.death is not None)
 
     def left(self) -> list[int]:
-        """What lives of the launches, fork servers left out."""
+        """Living processes of the launches, without fork servers."""
         fork_servers = [made.pid for made in self.backend._fork_servers.values()]
         return [pid for pid in self.living() if pid not in fork_servers]
 
@@ -77,7 +77,7 @@ def fresh(mark: str) -> ForkServerEngine:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[str, ForkServerEngine]]:
-    """One warm fork server for all tests that leave it alive."""
+    """A warm fork server for all tests that leave it alive."""
     mark = uuid.uuid4().hex
     backend = fresh(mark)
     yield mark, backend

@@ -1,4 +1,4 @@
-"""What a dead controller left on hosts is ended before a later launch begins there."""
+"""Leftovers of a dead controller on hosts end before a later launch begins there."""
 
 from __future__ import annotations
 

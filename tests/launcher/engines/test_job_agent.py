@@ -37,7 +37,7 @@ REPORT: dict[str, object] = {"codes": [0], "exit_unix_s": [1.0], "terminated_uni
     ],
 )
 def test_what_no_agent_says(lab: Lab, said: dict[str, object]) -> None:
-    line = FolderLine("far", lab.folder, 0, Engine())
+    line = FolderLine("far", lab.folder, 0, Engine(lab.folder))
     job = make_job(lab.plan("", ranks=1), (line,), {}, ())
     noise = f"[1]\n{'[' * 100_000}\n\nnull\n7\n"
     (lab.folder / "0.up").write_text(noise + json.dumps(said) + "\n")

@@ -24,7 +24,7 @@ HERE: dict[str, object] = {
     "gpus": [],
     "versions": {},
 }
-"""What an agent says of its pod, but for its port and its clock."""
+"""An agent's description of its pod, but for its port and its clock."""
 
 
 def test_a_dry_run_prints_what_would_be_made_and_asks_no_cluster(

@@ -40,7 +40,9 @@ def open_lines(text: str = POD, hosts: int = 2) -> tuple[FolderLine, ...]:
     Path("pod.yaml").write_text(text)
     access = RemoteAccess(engine="kubernetes", arguments=("pod.yaml",))
     names = [f"node-{number}" for number in range(hosts)]
-    return kubernetes.KubernetesEngine(access).open_lines(names, secrets={"HF_TOKEN": "hf_abc"})
+    return kubernetes.KubernetesEngine(access).open_lines(
+        names, kubernetes.LinesOrder(secrets={"HF_TOKEN": "hf_abc"})
+    )
 
 
 def loss_of(line: FolderLine) -> tuple[FailureKind, str]:

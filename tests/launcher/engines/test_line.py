@@ -15,6 +15,7 @@ def make_line(program: str, *probe: str) -> HostLine:
 
 
 def first_lines(line: HostLine | FolderLine, count: int) -> list[dict[str, Any]]:
+    assert isinstance(line, HostLine)
     found = list[dict[str, Any]]()
     while len(found) < count and line.why_lost is None:
         select.select([line], [], [], 5)
@@ -97,6 +98,7 @@ def test_lines_reach_the_other_end_in_order() -> None:
 
 def test_the_agent_of_this_machine_describes_it() -> None:
     (line,) = SshEngine().open_lines(["localhost"])
+    assert isinstance(line, HostLine)
     here = first_lines(line, 1)[0]["here"]
     line.close()
     assert here["launcher_address"] is None

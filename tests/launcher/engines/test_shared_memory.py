@@ -35,7 +35,7 @@ def port() -> int:
 
 @pytest.fixture
 def neighbour(port: int) -> Iterator[Path]:
-    """What another launch has made, whose port begins alike."""
+    """Shared memory of another launch whose port begins alike."""
     path = Path(f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_127.0.0.1_{port}0_0")
     path.touch()
     yield path

@@ -122,7 +122,7 @@ def test_how_a_job_ended_is_a_kind_of_failure(
     monkeypatch.setattr(slurm, "_FIRST_LOOK_S", -1.0)
     starter = SlurmStarter(tmp_path, 1, SlurmQueue())
     starter.submit(RemoteAccess(), secrets={})
-    over = starter.why_over()
+    over = starter.why_over(0)
     assert over is not None
     assert (over.kind, state in over.detail) == (kind, True)
 

@@ -1,4 +1,4 @@
-"""What reaches a trial's logs and files if the launcher knows secrets."""
+"""Contents of a trial's logs and files if the launcher knows secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's file makes of a model of the tables; the verb's tests say what is written."""
+"""A model of the tables, changed by a user's file; the verb's tests cover the output."""
 
 from __future__ import annotations
 

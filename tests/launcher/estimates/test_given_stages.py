@@ -21,7 +21,6 @@ def rows_of(table: str) -> tuple[PublishedRow, ...]:
 
 @pytest.fixture(scope="module")
 def four_stages() -> PublishedRow:
-    """Of four stages, on equal machines."""
     return next(x for x in rows_of("amp_homogeneous_t4") if x.layout.pipeline_parallel == 4)
 
 

@@ -30,7 +30,7 @@ SECRET = "hf_" + "x" * 34
 
 
 class _Hub(BaseHTTPRequestHandler):
-    """A hub with one model, one that is gated, and one whose repository lacks a configuration."""
+    """A hub with a model, a gated model, and a repository without a configuration."""
 
     authorized: ClassVar[list[str | None]] = []
 

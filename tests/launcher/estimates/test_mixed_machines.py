@@ -79,7 +79,7 @@ def test_a_stage_that_spans_both_goes_at_the_slower_pace(four_stages: PublishedR
 
 
 def test_the_published_mix_is_predicted(rows: tuple[PublishedRow, ...]) -> None:
-    """Two rows took twice the time of the same layout on the slower GPUs alone."""
+    """Two rows took twice the time of the same layout on only the slower GPUs."""
     ran = [one for one in rows if one.step_time_s is not None]
     predicted_s = mixed_step_s(ran)
     measured_s = np.array([one.step_time_s for one in ran], float)

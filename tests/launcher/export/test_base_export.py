@@ -114,7 +114,6 @@ def test_all_exports_train_the_same(family: str) -> None:
 
 
 def width(text: str, hidden: int) -> int:
-    """Of a flavor's perceptron, in either of torchtitan's spellings."""
     plain = re.search(r"hidden_dim=(\d+)", text)
     if plain:
         return int(plain[1])

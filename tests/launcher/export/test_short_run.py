@@ -76,6 +76,6 @@ def test_habits_of_megatron_are_measured_by_megatron(model: str, flags: tuple[st
 
 @pytest.mark.parametrize("model", ["deepseek-v3", "bert-large", "t5-3b"])
 def test_a_model_that_neither_trains_without_data_has_no_command(model: str) -> None:
-    """Megatron-LM has mock data for decoders alone."""
+    """Megatron-LM has mock data only for decoders."""
     found = command_of(model, Framework.MEGATRON, replace(LAYOUT, tensor_parallel=1))
     assert found is None

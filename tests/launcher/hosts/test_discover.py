@@ -255,7 +255,7 @@ class TestWithGpusInUse:
 class TestWithSlices:
     @pytest.fixture(autouse=True)
     def sliced(self, driver: Driver) -> None:
-        """One card with two slices, and one without MIG."""
+        """A card with two slices, and a card without MIG."""
         driver("81559, [N/A], Default, Enabled", "81559, 81000, Default, Disabled", names=H100 * 2)
         program = Path(shutil.which("nvidia-smi") or "")
         listing = (

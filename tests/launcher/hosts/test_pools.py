@@ -1,4 +1,4 @@
-"""What the trials of a tune share, by the hosts that are given."""
+"""Slots that the trials of a tune share, by the given hosts."""
 
 from __future__ import annotations
 

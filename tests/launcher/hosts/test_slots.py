@@ -37,7 +37,7 @@ def eight_cores(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gpus(tmp_path: Path, driver: Driver) -> None:
-    """Four GPUs of a kind, and one of another."""
+    """Four GPUs of a kind, and a GPU of another."""
     driver()
     rows = [f"{n}, GPU-{n}, X, 8000" for n in range(4)] + ["4, GPU-4, Y, 8000"]
     program = tmp_path / "driver" / "nvidia-smi"

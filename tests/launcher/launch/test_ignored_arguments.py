@@ -1,4 +1,4 @@
-"""What a foreign script did otherwise than it was told, as its probe found it."""
+"""Arguments that an external script ignored, as its probe found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch of another's script gets beside its words."""
+"""Additions to a launch of an external script."""
 
 from __future__ import annotations
 

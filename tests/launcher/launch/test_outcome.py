@@ -497,7 +497,6 @@ def soak_of(folder: Path) -> LaunchPlan:
 
 
 def leave_unfinished(plan: LaunchPlan, *results: RankResult) -> None:
-    """What ranks had to say by the time that they were ended."""
     assert plan.task
     for result in results:
         path = sign_path(plan.task, unfinished_sign(result.rank))
@@ -590,7 +589,7 @@ def test_a_step_after_a_pause_has_the_time_of_the_rank_that_was_in_it(tmp_path: 
 
 
 def test_a_step_after_a_pause_takes_no_less_than_the_others(tmp_path: Path) -> None:
-    """What the script did between its last step and the pause is in none of its times."""
+    """Work between a script's last step and the pause is in none of its times."""
     paused = Asides(before_steps=(4,))
     for rank in (0, 1):
         report(tmp_path, result_of(rank, steps=steps_of(rank, 9, 9, 6, 0.1, 5), asides=paused))

@@ -87,7 +87,6 @@ def test_an_argument_too_long_to_be_a_path_is_no_file() -> None:
 
 
 def another_python(folder: Path) -> str:
-    """One that is not ours, with what ours has."""
     path = folder / "python3"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     path.chmod(0o755)

@@ -88,7 +88,6 @@ def test_time_of_earlier_sessions_counts() -> None:
 
 
 CONTENDERS = (RECORDS[3], RECORDS[1], RECORDS[0])
-"""Of the playoff, the best of the search first."""
 
 
 def in_round(number: int) -> list[Event]:

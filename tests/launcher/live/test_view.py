@@ -68,7 +68,7 @@ def stopped_by_ctrl_c() -> Iterator[None]:
 
 
 def last_frame(text: str) -> str:
-    """What stays on the screen: the text after the last move up, without control sequences."""
+    """Text on the screen: after the last move up, without control sequences."""
     return CONTROL.sub("", text.rpartition(UP)[2])
 
 

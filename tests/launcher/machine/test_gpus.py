@@ -59,7 +59,7 @@ SLICED = {
 
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What ``nvidia-smi`` prints, by its first argument; others end with an error."""
+    """Output of ``nvidia-smi``, by its first argument; others end with an error."""
     answers: dict[str, str] = {}
     program = tmp_path / "nvidia-smi"
     program.write_text(

@@ -81,7 +81,7 @@ STEP = StepRecord(rank=1, step=3, wall_s=0.1, samples=16)
 
 
 def events(records: Sequence[Record] = RECORDS) -> list[Event]:
-    """What a controller says of these records, and of a trial that still runs."""
+    """Events of these records, and of a trial that still runs."""
     best = records[0]
     said: list[Event] = [SpaceBuilt(considered=20, left=19, rejected=())]
     for done in records:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.measurement import drift
+from autoconf_launch.autotuner.search import drift
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.launcher.report.search import drift_findings
 
-from ...autotuner.measurement.test_machine_drift import (
+from ...autotuner.search.test_drift import (
     CRASH,
     LOADED,
     again,
@@ -39,4 +39,4 @@ def test_a_trial_that_was_not_confirmed_is_said_with_both_times() -> None:
 def test_a_machine_that_was_slower_for_a_while_is_said() -> None:
     records = trials(1.0, 1.0, LOADED)
     (said,) = repeat_findings(records, [again(records[0], 3, steps_of(LOADED))])
-    assert said.startswith("The machine was about 9")
+    assert said.startswith("The machine was about 100 % slower")

@@ -16,13 +16,11 @@ from autoconf_launch.autotuner.playoff import (
     LossComparison,
     MeaningVerdict,
     Refusal,
-    Resolution,
     SoakReport,
-    SpeedGap,
     Summary,
+    TuneVerdict,
     summarise_launches,
 )
-from autoconf_launch.autotuner.playoff.soak import with_step_s
 from autoconf_launch.autotuner.search import OptimalityBound, Skipped, StopKind, StopReason
 from autoconf_launch.autotuner.space import AutotuningSettings, Record
 from autoconf_launch.core import Aside, Asides, Edit, Failure, FailureKind, WentOn
@@ -35,12 +33,7 @@ from autoconf_launch.launcher.report import (
     table_text,
 )
 from autoconf_launch.launcher.report.cells import speed_up_text
-from autoconf_launch.launcher.report.summary import (
-    advice_text,
-    first_part,
-    resolution_text,
-    speed_text,
-)
+from autoconf_launch.launcher.report.summary import advice_text, first_part
 from autoconf_launch.launcher.report.verification import verification_text
 
 from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
@@ -113,44 +106,49 @@ def details(**fields: Any) -> str:
     return details_text(change(**fields))
 
 
-@pytest.mark.parametrize(
-    ("in_turn", "how"), [(True, ", 2 playoff rounds in turn)."), (False, ", 2 playoff rounds).")]
-)
-def test_turns_are_said_of_rounds_that_had_them(in_turn: bool, how: str) -> None:
-    line = tell(paired=True, rounds=2, in_turn=in_turn).splitlines()[0]
-    assert line.endswith(how)
+def test_the_number_of_rounds_is_said_with_the_gain() -> None:
+    assert tell(paired=True, rounds=2).splitlines()[0].endswith(", 2 playoff rounds).")
 
 
-@pytest.mark.parametrize("where", ["ties", "near"])
-def test_where_your_own_configuration_is_a_tie_the_first_line_says_so(where: str) -> None:
-    own = (RECORDS[0].trial.name,)
-    first = tell(**{"ties": (), "near": (), where: own}, rounds=2).splitlines()[0]
-    assert first == "No measurable gain: your configuration is as fast."
+OWN, RIVAL = RECORDS[0], RECORDS[3]
 
 
-@pytest.mark.parametrize(("rounds", "width"), [(0, 0.2), (2, 2.0)])
-def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) -> None:
-    own = (RECORDS[0].trial.name,)
-    wide = Resolution(rounds=2, round_s=6.2, width=width, wanted=0.03, further=None)
-    first = tell(ties=own, near=(), rounds=rounds, resolution=wide).splitlines()[0]
-    assert first.startswith("No gain was shown: these measurements are too few or too noisy")
+def tie(verdict: TuneVerdict, **fields: Any) -> list[str]:
+    """What is said if the user's own configuration stays, with another one beside it."""
+    alike: dict[str, Any] = {"winner": OWN, "speed_up": None, "ties": ((RIVAL.trial.name, 0.02),)}
+    return tell(verdict=verdict, **alike | fields).splitlines()
 
 
-def test_a_complete_search_is_not_said_beside_what_cannot_be_told() -> None:
-    noisy = Resolution(rounds=2, round_s=6.2, width=2.0, wanted=0.03, further=None)
-    assert "Search complete" in tell(expected_gain=0.01)
-    assert "Search complete" not in tell(
-        expected_gain=0.01, ties=("z",), rounds=2, resolution=noisy
-    )
+def test_a_tie_with_your_own_configuration_is_no_measurable_gain() -> None:
+    lines = tie(TuneVerdict.TIE, rounds=4, width=0.05)
+    assert lines[0] == "No measurable gain: your configuration is as fast."
+    assert "Tied with the best, within noise: ZeRO 1 · micro 8 · accum 2 (2 % slower)." in lines
 
 
-def test_what_was_faster_only_in_its_trial_is_called_unconfirmed() -> None:
-    own, rival = RECORDS[0], RECORDS[3].trial.name
-    text = tell(winner=own, ties=(rival,), near=(), behind=((rival, -0.476),))
-    assert (
-        "Unconfirmed, as faster only in a single trial: ZeRO 1 · micro 8 · accum 2 (1.61x "
-        "faster). The same command with a longer --budget goes on from here"
-    ) in text
+def test_an_inconclusive_playoff_says_what_it_can_show_and_what_to_do() -> None:
+    lines = tie(TuneVerdict.INCONCLUSIVE, rounds=2, width=0.3)
+    assert lines[0].startswith("No gain was shown: these measurements are too few or too noisy")
+    said = "Not separated from it by 2 playoff rounds, which show differences above 35 %: ZeRO 1"
+    assert any(line.startswith(said) for line in lines)
+    assert "A quieter machine or --effort thorough can separate them." in lines
+
+
+def test_single_trials_that_decide_nothing_ask_for_rounds() -> None:
+    lines = tie(TuneVerdict.INCONCLUSIVE, width=0.2)
+    assert any(line.startswith("Not separated from it by single trials") for line in lines)
+    wanted = "The same command with a longer --budget goes on from here and compares them"
+    assert any(line.startswith(wanted) for line in lines)
+
+
+def test_an_interval_without_end_has_no_percentage() -> None:
+    lines = tie(TuneVerdict.INCONCLUSIVE, rounds=1, width=math.inf)
+    assert any(line.startswith("Not separated from it by 1 playoff round: ") for line in lines)
+
+
+def test_a_complete_search_is_not_said_beside_what_is_inconclusive() -> None:
+    assert any("Search complete" in line for line in tie(TuneVerdict.TIE, expected_gain=0.01))
+    noisy = tie(TuneVerdict.INCONCLUSIVE, expected_gain=0.01)
+    assert not any("Search complete" in line for line in noisy)
 
 
 def test_a_crash_leads_the_answer_and_the_command_waits_for_it() -> None:
@@ -161,23 +159,17 @@ def test_a_crash_leads_the_answer_and_the_command_waits_for_it() -> None:
 
 def told_of_own(faster: Record | None, **fields: Any) -> str:
     """The first line if the user's own configuration stays and nothing is a tie with it."""
-    alone: dict[str, Any] = {"ties": (), "near": (), "winner": RECORDS[0], "faster": faster}
+    alone: dict[str, Any] = {
+        "ties": (),
+        "verdict": TuneVerdict.WINNER,
+        "winner": OWN,
+        "faster": faster,
+    }
     return tell(**alone | fields).splitlines()[0]
 
 
 def test_your_own_is_called_the_fastest_only_where_no_trial_was_faster() -> None:
     assert told_of_own(None) == "No gain: your configuration is the fastest measured."
-
-
-def test_a_trial_that_was_far_slower_is_not_called_as_fast_however_noisy_it_was() -> None:
-    name = RECORDS[3].trial.name
-    noisy: dict[str, Any] = {"rounds": 0, "ties": (name,), "speed_up": None}
-    near, far = (
-        tell(winner=RECORDS[0], near=(), behind=((name, x),), **noisy) for x in (0.1, 1.0)
-    )
-    assert "by single trials alone" in near
-    assert "by single trials alone" not in far
-    assert far.startswith("No gain: your configuration was the fastest in the search.")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +203,10 @@ def test_a_faster_trial_that_did_not_win_is_named_with_its_reason(
 
 def test_a_tie_with_a_trial_that_was_faster_names_it() -> None:
     rival = RECORDS[3]
-    first = told_of_own(rival, rounds=2, ties=(rival.trial.name,), played=(RECORDS[0], rival))
+    ties = ((rival.trial.name, 0.0),)
+    first = told_of_own(
+        rival, verdict=TuneVerdict.TIE, rounds=2, ties=ties, played=(RECORDS[0], rival)
+    )
     assert first == (
         "No measurable gain: ZeRO 1 · micro 8 · accum 2 was faster in its trial, but the playoff, "
         "which measures both again, does not distinguish it from yours."
@@ -227,23 +222,13 @@ def test_a_verification_run_slower_than_other_trials_is_not_the_fastest_measured
     assert told_of_own(slower) == "No gain: your configuration was the fastest in the search."
 
 
-@pytest.mark.parametrize("rounds", [0, 2])
-@pytest.mark.parametrize("where", ["ties", "near"])
-def test_what_was_far_slower_is_no_tie_after_a_playoff_either(where: str, rounds: int) -> None:
-    name = RECORDS[1].trial.name
-    alike: dict[str, Any] = {"ties": (), "near": (), where: (name,), "rounds": rounds}
-    close, far = (tell(**alike, behind=((name, math.log(x)),)) for x in (1.2, 1.49))
-    assert "(20 % slower)" in close
-    assert "slower" not in far
-
-
-@pytest.mark.parametrize("ties", [(), (RECORDS[1].trial.name,)])
+@pytest.mark.parametrize("ties", [(), ((RECORDS[1].trial.name, 0.1),)])
 @pytest.mark.parametrize(("low", "high"), [(0.001, 866002.61), (0.9, 30.0), (0.0, math.inf)])
 def test_an_interval_on_both_sides_of_one_shows_no_gain(
-    low: float, high: float, ties: tuple[str, ...]
+    low: float, high: float, ties: tuple[tuple[str, float], ...]
 ) -> None:
     found = SpeedUp(ratio=5.0, low=low, high=high)
-    text = tell(speed_up=found, ties=ties, near=(), rounds=1, paired=True)
+    text = tell(speed_up=found, ties=ties, rounds=1, paired=True)
     assert text.startswith("No gain was shown: these measurements are too few or too noisy")
     assert "faster than your configuration" not in text
     assert "interval" not in text
@@ -291,32 +276,14 @@ def test_a_ratio_is_told_as_far_as_its_interval_shows_it(
     assert speed_up_text(SpeedUp(ratio=ratio, low=low, high=high), "A") == text
 
 
-@pytest.mark.parametrize("where", ["ties", "near"])
-def test_no_gain_has_a_percentage_where_the_outcome_is_a_tie(where: str) -> None:
-    own, rival = RECORDS[0].trial.name, RECORDS[1].trial.name
-    alike: dict[str, Any] = {"ties": (), "near": (), where: (own, rival)}
-    text = tell(**alike, behind=((own, 0.0), (rival, -0.476)), rounds=2, paired=True)
-    first, best, *_ = text.splitlines()
-    assert first.startswith("No gain was shown: these measurements are too few or too noisy")
-    assert best == "Best: ZeRO 1 · micro 8 · accum 2, 500 samples/s (64.0 ms per step)."
-    assert "ZeRO 0 · micro 8 · accum 2" in text
-    assert "% faster" not in text
-
-
 def test_what_a_list_became_is_not_called_a_change_of_your_configuration_where_that_wins() -> None:
     edits = [Edit(("zero_optimization", "stage"), [0, 2], 0)]
-    ours = change(winner=RECORDS[0], ties=(), near=(), speed_up=None)
+    ours = change(winner=RECORDS[0], ties=(), speed_up=None)
     line = "Values chosen for what your configuration leaves open:"
     assert line in result_text(ours, edits, "command", "results").splitlines()
     other = result_text(change(), edits, "command", "results").splitlines()
     assert "Changes to your configuration:" in other
     assert line not in other
-
-
-def test_a_rival_within_the_precision_leaves_your_configuration_as_fast() -> None:
-    own = RECORDS[0].trial.name
-    first = tell(ties=(own,), near=(), behind=((own, -0.02),), rounds=2).splitlines()[0]
-    assert first == "No measurable gain: your configuration is as fast."
 
 
 def test_flops_above_the_peak_are_said_below_the_answer_and_only_there() -> None:
@@ -329,11 +296,11 @@ def test_flops_above_the_peak_are_said_below_the_answer_and_only_there() -> None
 
 
 def test_a_rich_result_has_at_most_25_lines() -> None:
-    names = tuple(f"z1_gas1_tmbspg{micro}" for micro in range(40))
+    names = tuple((f"z1_gas1_tmbspg{micro}", 0.0) for micro in range(40))
     rich = change(
         ties=names,
-        near=names,
-        resolution=Resolution(rounds=2, round_s=6.2, width=0.2, wanted=0.03, further=40),
+        verdict=TuneVerdict.INCONCLUSIVE,
+        width=0.2,
         learning_rate=LearningRateAdvice(factor=2.0, before=16, after=64, linear=False),
         meaning=LossComparison(verdict=MeaningVerdict.SAME, worst=0.0, tolerance=0.001, steps=3),
         soak=SoakReport(
@@ -361,64 +328,13 @@ def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
     assert first_part(kept) == "Best: x\n\n| table |\n"
 
 
-def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool = False) -> str:
-    """What is said of two speeds of the winner, of which only the second is told."""
-    found = SpeedGap(
-        measured_s=measured_s,
-        verified_s=verified_s,
-        measured_load=loads[0] if loads else None,
-        verified_load=loads[1] if loads else None,
-        in_turn=turns,
-    )
-    winner = summary().decision.winner
-    assert winner is not None
-    told = tell(gap=found, rounds=2, played=(with_step_s(winner, verified_s),))
-    return next(line for line in told.splitlines() if "speed;" in line)
-
-
-def test_two_speeds_come_with_the_load_that_explains_them() -> None:
-    assert gap(0.064, 0.128, 1.1, 3.8) == (
-        "That is the verification run's speed; its launches in the playoff were faster (64.0 ms "
-        "per step), probably because of other work on this machine (load average 1.1 before, 3.8 "
-        "in the verification run)."
-    )
-
-
-def test_beside_a_ratio_of_single_trials_stands_the_speed_of_these() -> None:
-    loads = {"measured_load": None, "verified_load": None}
-    found = SpeedGap(measured_s=0.064, verified_s=0.128, in_turn=False, **loads)
-    lines = tell(gap=found, rounds=0, played=()).splitlines()
-    assert f", {speed_text(summary())}" in lines[0]
-    assert (
-        "That is the speed in the search; the verification run was slower (0.128 s per step), for "
-        "no known reason: launches minutes apart can differ."
-    ) in lines
-
-
-@pytest.mark.parametrize("loads", [(), (2.0, 2.1), (9.5, 10.3), (3.8, 1.1)])
-def test_a_load_that_does_not_explain_a_slower_run_is_not_named(loads: tuple[float, ...]) -> None:
-    assert gap(0.064, 0.128, *loads, turns=True).endswith(
-        "were faster (64.0 ms per step), for no known reason: launches minutes apart can differ."
-    )
-
-
-def test_launches_in_turn_explain_a_verification_run_that_is_faster() -> None:
-    assert gap(0.128, 0.1, turns=True).endswith(
-        "were slower (0.128 s per step), as they take turns and start each one with cold caches."
-    )
-    assert "for no known reason" in gap(0.128, 0.064, turns=True)
-
-
-def test_each_rival_comes_with_how_much_slower_it_was() -> None:
+def test_each_tie_comes_with_how_much_slower_it_was() -> None:
     names = tuple(done.trial.name for done in RECORDS[:2])
-    found: dict[str, Any] = {"ties": names[:1], "near": names[1:]}
-    found["behind"] = ((names[0], 0.0), (names[1], 0.0861776))
-    text = tell(**found, rounds=2)
-    assert "\nTied with the best, within noise: ZeRO 0 · micro 1 · accum 16.\n" in text
-    once = "Possibly as fast, measured only once: ZeRO 0 · micro 8 · accum 2 (9 % slower)."
-    assert once in text.splitlines()
-    alone = "Possibly as fast, by single trials alone: ZeRO 0 · micro 1 · accum 16."
-    assert alone in tell(**found, rounds=0).splitlines()
+    text = tell(
+        ties=((names[0], 0.0), (names[1], 0.0861776)), rounds=2, verdict=TuneVerdict.WINNER
+    )
+    ties = "ZeRO 0 · micro 1 · accum 16, ZeRO 0 · micro 8 · accum 2 (9 % slower)"
+    assert f"Tied with the best, within noise: {ties}." in text.splitlines()
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
@@ -549,22 +465,6 @@ def test_where_nobody_looked_nothing_is_said_of_evaluations() -> None:
 
 def test_a_run_that_was_not_passed_says_its_error() -> None:
     assert verify(None, passed=False) == ("No measured configuration passed its verification run.")
-
-
-@pytest.mark.parametrize(
-    ("width", "further", "sentence"),
-    [
-        (0.0488, 4, "above 5 %; to resolve 3 %, allow 20 s more (--effort thorough)."),
-        (0.0198, 0, "above 2 %."),
-        (0.9, None, "above 146 %; this machine is too noisy to resolve 3 %."),
-        (float("inf"), 2, "too noisy to rank them (2 rounds)."),
-    ],
-)
-def test_it_says_what_the_playoff_can_detect(
-    width: float, further: int | None, sentence: str
-) -> None:
-    found = Resolution(rounds=2, round_s=5.0, width=width, wanted=0.0296, further=further)
-    assert resolution_text(Decision(ties=("t1",), resolution=found)).endswith(sentence)
 
 
 def test_the_advice_names_both_batches_and_the_factor() -> None:

@@ -49,7 +49,7 @@ def test_what_noise_explains_is_a_tie(tmp_path: Path) -> None:
 
 
 def repeats(of: Record, *seconds: float) -> tuple[Record, ...]:
-    """What it took when it was launched again after all trials."""
+    """Its step when it was launched again after all trials."""
     name, after = f"{of.trial.name}{AGAIN_SUFFIX}", len(RECORDS)
     return tuple(
         record(replace(of.trial, name=name, attempt=attempt, again=after), steps_of(step_s))

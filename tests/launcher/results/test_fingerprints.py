@@ -1,4 +1,4 @@
-"""What counts as the same thing measured, however it is searched."""
+"""Conditions under which a measurement counts as the same."""
 
 from __future__ import annotations
 

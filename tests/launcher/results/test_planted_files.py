@@ -60,7 +60,6 @@ def begin(journal: object, name: str) -> None:
 
 
 def open_it(paths: ResultsPaths) -> tuple[str, ...]:
-    """What the user is told on opening."""
     with open_folder(paths, PRINT, fresh=False) as folder:
         return folder.notes
 

@@ -1,4 +1,4 @@
-"""What is a secret among ordinary words, and what a shell makes of a command without it."""
+"""Secrets among ordinary words, and shell commands without them."""
 
 from __future__ import annotations
 

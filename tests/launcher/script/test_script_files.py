@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script import hydra_values, own_modules, own_sources, script_path
+from autoconf_launch.launcher.script import hydra_values, own_sources, script_path
 
 HYDRA = """
 import hydra
@@ -33,9 +33,15 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
+def modules_of(script: Path, text: str) -> tuple[str, ...]:
+    """Sources of the modules of a script with this text."""
+    script.write_text(text)
+    return own_sources(LaunchRequest(script=str(script))).modules
+
+
 def test_modules_beside_the_script_are_its_own(script: Path) -> None:
     text = "import torch\nfrom options import get\nfrom parts.model import Net\nimport parts"
-    assert sorted(own_modules(script, text)) == ["a", "b", "c"]
+    assert sorted(modules_of(script, text)) == ["a", "b", "c"]
 
 
 def test_what_hydra_composes_has_the_keys_of_its_groups(script: Path) -> None:
@@ -142,7 +148,7 @@ def test_a_folder_without_an_init_file_is_part_of_its_package(tmp_path: Path) ->
     (package / "loss.py").write_text("LOSS = 1\n")
     (package / "cli" / "train.py").write_text("TRAIN = 1\n")
     text = "from toy.cli.train import train\nfrom toy import loss\n"
-    assert sorted(own_modules(package / "cli" / "main.py", text)) == ["LOSS = 1\n", "TRAIN = 1\n"]
+    assert sorted(modules_of(package / "cli" / "main.py", text)) == ["LOSS = 1\n", "TRAIN = 1\n"]
 
 
 @pytest.mark.parametrize(("count", "is_whole"), [(10, True), (100, False)])
@@ -173,7 +179,7 @@ def test_a_script_that_only_calls_a_library_is_read_as_it_is(tmp_path: Path) -> 
 def test_modules_that_import_each_other_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text("import c, b\n")
     (tmp_path / "c.py").write_text("import b\n")
-    assert own_modules(tmp_path / "a.py", "import b") == ("import c, b\n", "import b\n")
+    assert modules_of(tmp_path / "a.py", "import b\nprint(b)") == ("import c, b\n", "import b\n")
 
 
 RUNNER = """
@@ -239,4 +245,4 @@ def test_a_command_whose_module_is_not_found_is_not_read_whole(tmp_path: Path) -
 
 def test_a_folder_that_a_script_adds_to_its_path_holds_modules_of_its_own(script: Path) -> None:
     text = "import sys\nsys.path.append(Path(__file__).parent / 'parts')\nimport model"
-    assert own_modules(script, text) == ("c",)
+    assert modules_of(script, text) == ("c",)

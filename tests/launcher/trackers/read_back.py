@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(kw_only=True)
 class Run:
-    """One run; parameters as text, each metric by its last value."""
+    """A run; parameters as text, each metric by its last value."""
 
     parameters: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Kept:
     best: dict[int, float]
     choice: str | None
     complete: bool
-    """Whether the study ended with a choice, where the tracker can say so."""
+    """True if the study ended with a choice, where the tracker can say so."""
     project: str | None = None
 
 

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher import trackers
 from autoconf_launch.launcher.request import TrackingChoice
-from autoconf_launch.launcher.trackers import TRACKERS, check_tracking, find_tracker, read_key
+from autoconf_launch.launcher.trackers import (
+    TRACKERS,
+    base,
+    check_tracking,
+    find_tracker,
+    read_key,
+)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -21,7 +26,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 def test_a_missing_library_is_said_with_the_extra_that_brings_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trackers, "find_spec", lambda package: None)
+    monkeypatch.setattr(base, "find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=rf"pip install 'autoconf-launch\[{name}\]'"):
         check_tracking(TrackingChoice(trackers=(name,)))
 

@@ -1,4 +1,4 @@
-"""What is W&B's alone; what all trackers do is in tests/contracts."""
+"""Behaviour that only W&B has; tests/contracts cover all trackers."""
 
 from __future__ import annotations
 

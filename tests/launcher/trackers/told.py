@@ -31,7 +31,7 @@ FULL = (("predicted_step_s", 0.125), ("peak_bytes", 2e9))
 
 
 def trial(name: str, *, number: int = 0, failure: str | None = None) -> TrackedTrial:
-    """One that was searched; a failed one has no step time."""
+    """A searched trial; a failed one has no step time."""
     return TrackedTrial(
         key=f"{name} search 1",
         run=f"gpt3_126m_{name}",

@@ -194,8 +194,8 @@ def finals_of(
     study: Study, journal: Journal, contents: JournalContents
 ) -> tuple[Playoff, list[LaunchPlan]]:
     """Measure the best again; the plans that were submitted."""
-    chosen = choose_contenders(study.records, study.objective, 3, study.noise)
-    finals = Playoff(chosen, study.objective, noise=study.noise)
+    chosen = choose_contenders(study.records, study.objective, 3, study.seen.noise)
+    finals = Playoff(chosen, study.objective, noise=study.seen.noise)
     again = [
         replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))
         for r in study.records
@@ -275,7 +275,7 @@ def test_the_deadline_ends_a_running_trial_which_then_was_not_tried(tmp_path: Pa
 
 
 def test_a_command_that_goes_on_has_its_own_budget(tmp_path: Path) -> None:
-    """What earlier sessions took is in the journal, and does not count again."""
+    """Time of earlier sessions is in the journal, and does not count again."""
     long = [replace(record, wall_s=50.0) for record in answers_for_all(space())]
     with open_journal(tmp_path) as journal:
         for record in (long[0], *long[20:40:10]):

@@ -1,4 +1,4 @@
-"""What is launched after a search, on replayed outcomes."""
+"""Launches after a search, on replayed outcomes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement import estimate_noise
-from autoconf_launch.autotuner.playoff import Decider, alpha_of, replay_rounds
+from autoconf_launch.autotuner.playoff import Decider, rounds_of
 from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
@@ -135,14 +135,13 @@ def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
         end, seen = play_to_end(journal)
         records = journal.read().records
     last = [event for event in seen.events if isinstance(event, RoundFinished)][-1]
-    rounds = replay_rounds(records, end.playoff, OBJECTIVES["throughput"], estimate_noise(records))
+    noise = estimate_noise(records)
+    rounds = rounds_of(records, end.playoff, OBJECTIVES["throughput"], noise)
     contenders = {contender.name: contender for contender in rounds.contenders}
     first, *others = last.standings
     for other in others:
         contender = contenders[other.trial.name]
-        found = rounds.compare(
-            contender, contenders[first.trial.name], alpha_of(contender, rounds)
-        )
+        found = rounds.compare(contender, contenders[first.trial.name])
         assert other.width == pytest.approx(found.width)
 
 

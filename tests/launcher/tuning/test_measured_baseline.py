@@ -1,4 +1,4 @@
-"""What profile runs found is read from their folders, as a later session does it."""
+"""Findings of profile runs are read from their folders, as a later session does."""
 
 from __future__ import annotations
 

@@ -173,13 +173,14 @@ def test_the_line_of_another_start_keeps_the_flags_that_were_typed() -> None:
 def test_a_crash_of_a_script_that_never_asks_for_its_rank_is_not_tried_again(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "models.py").write_text("import torch.nn as nn, math")
+    (tmp_path / "models.py").write_text("")
     request = replace(REQUEST, script=str(tmp_path / "train.py"))
     plain = source("import argparse, torch\nfrom torchvision import datasets\nimport models")
     error = ProfileFailedError("fails", CRASH)
+    plain = replace(plain, modules=("import torch.nn as nn, math",))
     assert crash_of(request, plain, error) is error
-    (tmp_path / "models.py").write_text("import os\nmain = os.environ['LOCAL_RANK'] == '0'")
-    assert crash_of(request, plain, error) is not error
+    asks = replace(plain, modules=("import os\nmain = os.environ['LOCAL_RANK'] == '0'",))
+    assert crash_of(request, asks, error) is not error
 
 
 def test_ranks_that_the_script_made_are_counted_by_what_they_say(tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def test_the_start_is_remembered_for_a_tune_that_goes_on(tmp_path: Path) -> None
 
 
 def other_start(request: LaunchRequest) -> str:
-    """Works alone only."""
+    """Works only by itself."""
     if not request.alone:
         raise OtherStartError(ALONE, "alone it is", first=ProfileFailedError("first", CRASH))
     return "works"
@@ -280,8 +281,6 @@ def trial_of(number: int, micro: int, kind: FailureKind | None = None) -> Record
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What is read of a study that has ended."""
-
     records: tuple[Record, ...]
     repeats: tuple[Record, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Who is next among trials that wait for slots."""
+"""Order of trials that wait for slots."""
 
 from __future__ import annotations
 

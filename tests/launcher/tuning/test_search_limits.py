@@ -1,4 +1,4 @@
-"""How a budget becomes limits of the search; what limits mean: autotuner/search/test_limits.py."""
+"""A budget becomes limits of the search; their meaning: autotuner/search/test_limits.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch asks of a dialect, and what is cleared after it."""
+"""Requirements of a launch on its dialect, and the files cleared after it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,6 @@ def space(*sizes: int, stages: tuple[int, ...] = (0,)) -> SearchSpace:
 
 
 def records(of: SearchSpace) -> tuple[Record, ...]:
-    """One of the baseline and one of each candidate."""
     candidates = [of.baseline, *(of.table.row(i) for i in range(len(of.table)))]
     return tuple(
         Record(

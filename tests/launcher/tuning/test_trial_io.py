@@ -1,4 +1,4 @@
-"""What a trial's files ask of its ranks."""
+"""Tasks of ranks in a trial's files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def test_what_was_given_none_has_the_fewest() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrialFiles:
-    """Of a script on one CPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it itself
     Path("train.py").write_text("")
@@ -160,7 +159,7 @@ def test_a_trials_limit_is_the_memory_that_was_free_when_the_tune_began(
 
 
 def cache_of(files: TrialFiles, trial: Trial) -> str | None:
-    """Where the ranks of a launch keep what they compile."""
+    """Folder in which the ranks of a launch keep compiled code."""
     (rank,) = files.plan(trial, "one").ranks
     return dict(rank.environment).get("TORCHINDUCTOR_CACHE_DIR")
 

@@ -1,4 +1,4 @@
-"""Launches that take turns, one of which fails, leaves or holds the others up."""
+"""Launches that take turns: failures, departures and delays of one."""
 
 from __future__ import annotations
 
@@ -104,7 +104,6 @@ class Played:
         return [record.failure.kind for record in self.kept if record.failure]
 
     def turns(self, attempt: int) -> dict[str, bool]:
-        """Who of a round took turns."""
         return {
             record.trial.name: record.trial.turn is not None
             for record in self.kept

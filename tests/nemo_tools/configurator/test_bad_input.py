@@ -1,4 +1,4 @@
-"""What ``AutoConfigurator`` refuses, each with a sentence that names the argument."""
+"""Arguments that ``AutoConfigurator`` refuses, each with a sentence that names it."""
 
 from __future__ import annotations
 

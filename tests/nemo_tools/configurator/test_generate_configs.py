@@ -1,4 +1,4 @@
-"""Candidates of ``AutoConfigurator``: those of NeMo 2.0's own unit tests, and ours beside them."""
+"""Candidates of ``AutoConfigurator``: cases of NeMo 2.0's own unit tests, and ours."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_the_guide_s_attributes_of_any_object_are_a_recipe() -> None:
 
 
 def test_all_parameters_of_the_guide_are_taken() -> None:
-    """Required and optional ones of NVIDIA's guide to the Auto Configurator of NeMo 2.0."""
+    """Required and optional arguments in NVIDIA's guide to the Auto Configurator of NeMo 2.0."""
     found = AutoConfigurator(
         path_to_logs="logs",
         model="llama3-8b",

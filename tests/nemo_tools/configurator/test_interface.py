@@ -1,4 +1,4 @@
-"""Names, order and defaults are those of NeMo 2.0."""
+"""Names, order and defaults are NeMo 2.0's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEARCHED = {
     "expert_parallel_sizes": "auto",
     "vocab_size": None,
 }
-"""What follows from the model or is searched here, where NeMo has a constant."""
+"""Values that follow from the model or are searched here; NeMo has constants."""
 
 
 def test_the_constructor_begins_with_that_of_nemo2() -> None:

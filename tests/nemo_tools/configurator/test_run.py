@@ -10,7 +10,7 @@ import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.nemo.configurator.training import for_ranks
-from autoconf_launch.nemo.search import CandidateList, LocalRuns, Prepared, SearchFolder
+from autoconf_launch.nemo.search import CandidateList, OurRanks, Prepared, SearchFolder
 
 from ..report.found import rows
 
@@ -77,7 +77,7 @@ def test_runs_here_have_each_searched_batch(tmp_path: Path) -> None:
         machines=None,
         notes=(),
     )
-    runs = LocalRuns(prepared, SearchFolder(tmp_path), lambda _: None)
+    runs = OurRanks(prepared, SearchFolder(tmp_path), lambda _: None)
     batches = {runs.candidate(one).layout.global_batch for one in points}
     assert batches == {usual // 2, usual, 2 * usual}
 

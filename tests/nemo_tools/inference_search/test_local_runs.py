@@ -1,4 +1,4 @@
-"""What is said of the runs of a search on this machine."""
+"""Messages about the runs of a search on this machine."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.nemo.inference_search import VllmEngine
 from autoconf_launch.nemo.inference_search.command import search
-from autoconf_launch.nemo.inference_search.vllm import VllmEngine
 
 from .asked import BENCHMARK, RUN, SMALL
 

@@ -8,43 +8,52 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import ConfigError, Failure, FailureKind
 from autoconf_launch.nemo.report import read_run
-from autoconf_launch.nemo.report.event_files import MeasuredElsewhere, event_files, read_numbers
+from autoconf_launch.nemo.report.event_files import event_files, read_numbers
 
 from .logged import STEP_TIME, log_damaged_record, log_steps, log_tensor
 
 _TIMES = [9.0, *[2.0, 4.0] * 6]
 
 
-def measure(folder: Path) -> MeasuredElsewhere:
-    found = read_run(folder, "log-")
-    assert isinstance(found, MeasuredElsewhere)
+def read(folder: Path, prefix: str = "log-") -> Outcome:
+    return read_run(folder, prefix, samples=8, gpus=2, gpu_bytes=80 * 10**9)
+
+
+def measure(folder: Path, prefix: str = "log-") -> Measurement:
+    found = read(folder, prefix)
+    assert isinstance(found, Measurement)
     return found
 
 
+def failure(folder: Path, prefix: str = "log-") -> Failure:
+    found = read(folder, prefix)
+    assert isinstance(found, FailedTrial)
+    return found.failure
+
+
 def reason(folder: Path) -> str:
-    found = read_run(folder, "log-")
-    assert isinstance(found, Failure)
-    return found.detail
+    return failure(folder).detail
 
 
 def test_the_first_step_is_left_out_of_the_mean(tmp_path: Path) -> None:
     log_steps(tmp_path, _TIMES, [5.0, 4.0])
     found = measure(tmp_path)
-    assert (found.steps, found.step_s, found.loss) == (12, 3.0, 4.0)
-    assert found.step_spread_s == pytest.approx(1.044, abs=1e-3)
+    assert (len(found.step_s), found.mean_step_s, found.losses) == (12, 3.0, (4.0,))
+    assert (found.samples_per_step, found.world_size) == (8, 2)
 
 
 def test_files_deep_in_the_run_s_folder_are_found(tmp_path: Path) -> None:
     log_steps(tmp_path / "tb_logs" / "version_0", _TIMES)
-    assert measure(tmp_path).steps == 12
+    assert len(measure(tmp_path).step_s) == 12
 
 
 def test_a_restart_goes_on_in_another_file(tmp_path: Path) -> None:
     log_steps(tmp_path / "first", _TIMES[:5])
     log_steps(tmp_path / "second", _TIMES)
-    assert measure(tmp_path).steps == 12
+    assert len(measure(tmp_path).step_s) == 12
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
@@ -67,7 +76,7 @@ def test_too_few_steps_are_a_failure_with_their_number(tmp_path: Path) -> None:
 
 def test_times_that_are_no_numbers_do_not_count(tmp_path: Path) -> None:
     log_steps(tmp_path, [1.0, float("nan"), 2.0, 0.0, 2.0, 2.0])
-    assert measure(tmp_path).step_s == 2.0
+    assert measure(tmp_path).step_s == (2.0, 2.0, 2.0)
 
 
 def test_times_that_are_all_no_numbers_are_not_said_to_be_too_few(tmp_path: Path) -> None:
@@ -79,9 +88,7 @@ def test_times_that_are_all_no_numbers_are_not_said_to_be_too_few(tmp_path: Path
 @pytest.mark.parametrize("prefix", ["log-[", "log-*", "/log", "../log"])
 def test_a_prefix_of_logs_is_no_pattern(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "log-node0").write_text("RuntimeError: NCCL watchdog timeout\n")
-    found = read_run(tmp_path, prefix)
-    assert isinstance(found, Failure)
-    assert found.detail == "The run wrote no TensorBoard file."
+    assert failure(tmp_path, prefix).detail == "The run wrote no TensorBoard file."
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5])
@@ -104,7 +111,7 @@ def test_without_tensorboard_one_sentence_says_what_to_install(
     log_steps(tmp_path, _TIMES)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(ConfigError, match=r"pip install 'autoconf-launch\[tensorboard\]'"):
-        read_run(tmp_path, "log-")
+        read(tmp_path)
 
 
 _OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -116,8 +123,7 @@ def test_a_log_that_ends_in_out_of_memory_is_out_of_memory(log: str, tmp_path: P
     path = tmp_path / log
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"step 1\n{_OUT_OF_MEMORY}\n" + "srun: error: task 3: exit code 1\n" * 20)
-    found = read_run(tmp_path, "log-")
-    assert isinstance(found, Failure)
+    found = failure(tmp_path)
     assert (found.kind, found.detail) == (FailureKind.OUT_OF_MEMORY, _OUT_OF_MEMORY)
 
 
@@ -125,7 +131,7 @@ def test_an_early_word_of_memory_decides_nothing(tmp_path: Path) -> None:
     log_steps(tmp_path, _TIMES)
     later = "".join(f"step {number}\n" for number in range(200))
     (tmp_path / "log-a").write_text(f"retried after {_OUT_OF_MEMORY}\n{later}")
-    assert measure(tmp_path).steps == 12
+    assert len(measure(tmp_path).step_s) == 12
 
 
 @pytest.mark.parametrize(
@@ -143,6 +149,4 @@ def test_a_value_that_is_not_a_number_is_skipped(tmp_path: Path, fields: dict[st
     log_steps(tmp_path, [9.0, 1.0, 1.0, 1.0])
     log_damaged_record(tmp_path)
     log_tensor(tmp_path, **fields)
-    found = read_run(tmp_path, "log_")
-    assert not isinstance(found, Failure)
-    assert found.steps == 3
+    assert len(measure(tmp_path, "log_").step_s) == 3

@@ -271,7 +271,7 @@ def test_d_no_result_at_all_is_an_answer(tmp_path: Path) -> None:
 
 
 def test_e_teraflops_of_one_gpu_are_called_so() -> None:
-    """NVIDIA's prints those of all GPUs as those of one."""
+    """NVIDIA's tool prints numbers of all GPUs as numbers of one."""
     assert "(214.07 model TFLOPS / GPU" in top_text(outcome(run("a", 5.0)), 1)
 
 
@@ -293,7 +293,7 @@ def test_g_activations_are_recomputed_in_some_candidates(tmp_path: Path) -> None
 
 
 def test_i_a_gpu_of_another_memory_has_candidates(tmp_path: Path) -> None:
-    """NVIDIA's takes 40 and 80 GB alone."""
+    """NVIDIA's tool takes only 40 and 80 GB."""
     found = configurator(tmp_path, model="llama3-8b", gpu_memory_gb=141)
     assert found.generate_configs()[1]
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo.search.compose import compose
+from autoconf_launch.nemo.search.prepare import compose
 from autoconf_launch.tuning_spaces import CONF
 
 TRAIN = ("search_config", "train_settings")

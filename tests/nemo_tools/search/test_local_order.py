@@ -20,7 +20,7 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.nemo.search import SearchCandidate
-from autoconf_launch.nemo.search.local_runs import order_candidates
+from autoconf_launch.nemo.search.our_ranks import order_candidates
 
 from .asked import SMALL, ask_for
 

@@ -8,18 +8,17 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
-from autoconf_launch.autotuner.search import StopKind, StopReason
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
 from autoconf_launch.nemo.report import SearchOutcome, top_text
 from autoconf_launch.nemo.report.tables import extrapolation
-from autoconf_launch.nemo.search import DoneRuns, HpRuns, Prepared, SearchCandidate, outcome_of
-from autoconf_launch.nemo.search.outcome import least_run_s
+from autoconf_launch.nemo.search import HpRuns, Prepared, SearchCandidate, outcome_of
+from autoconf_launch.nemo.search.hp_search import too_large
+from autoconf_launch.nemo.search.outcome import least_run_s, why_too_slow
 from autoconf_launch.nemo.search.training_search import result_document
 
 from .asked import SMALL, ask_for
 
-STOP = StopReason(kind=StopKind.EXPLORED)
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="did not end within 90 s (--trial-timeout)")
 
 
@@ -43,14 +42,13 @@ def outcome(
     prepared: Prepared,
     *records: Record,
     finals: tuple[Record, ...] = (),
-    ruled_out: tuple[tuple[str, Record], ...] = (),
-    too_slow: tuple[SearchCandidate, ...] = (),
+    not_started: tuple[tuple[SearchCandidate, Failure], ...] = (),
 ) -> SearchOutcome:
-    done = DoneRuns(
-        candidates=prepared.found.candidates,
-        runs=HpRuns(records=records, ruled_out=ruled_out, stop=STOP),
+    done = HpRuns(
+        points=prepared.found.candidates,
+        records=records,
         finals=finals,
-        too_slow=too_slow,
+        not_started=not_started,
     )
     return outcome_of(prepared, done)
 
@@ -80,14 +78,15 @@ def test_what_was_ruled_out_says_by_which_run(prepared: Prepared) -> None:
     first, second, *_ = prepared.found.candidates
     full = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full")
     by = record(first, FailedTrial(failure=full))
-    run = outcome(prepared, by, ruled_out=((second.name, by),)).runs[1]
+    run = outcome(prepared, by, not_started=((second, too_large(by)),)).runs[1]
     assert run.failure is not None
     assert f"not started: needs more memory than {first.name}" in run.failure.detail
 
 
 def test_what_is_too_slow_for_a_few_micro_batches_is_named(prepared: Prepared) -> None:
     one = next(one for one in prepared.found.candidates if one.layout.accumulation == 1)
-    run = outcome(prepared, too_slow=(replace(one, step_s=7200.0),)).runs[0]
+    slow = replace(one, step_s=7200.0)
+    run = outcome(prepared, not_started=((slow, why_too_slow(slow)),)).runs[0]
     assert run.failure is not None
     assert "a few micro-batches are predicted to take 2 hours" in run.failure.detail
 
@@ -105,11 +104,8 @@ def test_a_speed_above_the_peak_of_the_gpu_that_ran_is_not_a_measurement(
     prepared: Prepared, gpu: str | None, peak: str, step_s: float, is_possible: bool
 ) -> None:
     one = prepared.found.candidates[0]
-    done = DoneRuns(
-        candidates=(one,),
-        runs=HpRuns(records=(record(one, measure(step_s, step_s)),), stop=STOP),
-        gpu=gpu,
-    )
+    records = (record(one, measure(step_s, step_s)),)
+    done = HpRuns(points=(one,), records=records, device=gpu)
     found = outcome_of(prepared, done)
     assert (found.runs[0].failure is None) is is_possible
     said = "" if found.runs[0].failure is None else found.runs[0].failure.detail

@@ -1,4 +1,4 @@
-"""What somebody has put into the folder of a search leads no file of it elsewhere."""
+"""Links planted in the folder of a search lead no file of it elsewhere."""
 
 from __future__ import annotations
 

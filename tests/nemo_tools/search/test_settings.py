@@ -6,7 +6,7 @@ pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError, Degrees
 from autoconf_launch.nemo.search import SearchSettings
-from autoconf_launch.nemo.search.compose import compose, read_settings
+from autoconf_launch.nemo.search.prepare import compose, read_settings
 
 from .asked import train
 

@@ -8,7 +8,7 @@ from autoconf_launch.core import ConfigError, DegreeLimits, Grade, ModelSpec, Re
 from autoconf_launch.nemo.search import prepare_training
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY, split_trainable
 from autoconf_launch.nemo.search_flags import parse_search
-from autoconf_launch.runtime.pretraining import train as text
+from autoconf_launch.runtime.pretraining import LEAST_VOCABULARY
 
 from .asked import SMALL, ask_for, train
 
@@ -131,7 +131,7 @@ def test_several_nodes_are_said_to_be_one() -> None:
 
 
 def test_a_vocabulary_too_small_for_the_text_is_refused() -> None:
-    assert LEAST_TEXT_VOCABULARY == text.LEAST_VOCABULARY
+    assert LEAST_TEXT_VOCABULARY == LEAST_VOCABULARY
     with pytest.raises(ConfigError, match="vocab_size is 258"):
         ask_for(*SMALL, *train(vocab_size=258))
 

@@ -53,7 +53,7 @@ STOOD_BEFORE = (
     (builtins, "open"),
     (sys, "meta_path"),
 )
-"""What our code puts something else in the place of."""
+"""Attributes that our code replaces."""
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 OF_USER = "of a long training"
@@ -110,7 +110,7 @@ Probed: TypeAlias = Callable[..., Ended]
 
 @pytest.fixture
 def put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What our code changes in this process is as it was, afterwards."""
+    """Restore afterwards what our code changes in this process."""
     for module, name in STOOD_BEFORE:
         held = getattr(module, name)
         monkeypatch.setattr(module, name, list(held) if name == "meta_path" else held)
@@ -166,7 +166,7 @@ def in_trial(folder: Path) -> list[str]:
 
 
 def names_of_saved(trial: Path) -> list[str]:
-    """Of files that a trial wrote and that stand in its own folder."""
+    """Names of files that a trial wrote into its own folder."""
     return sorted(path.name for path in (trial / "saved").rglob("*") if path.is_file())
 
 

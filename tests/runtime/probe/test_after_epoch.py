@@ -1,4 +1,4 @@
-"""Whether ranks go on after a soak's steps: rank 0 decides, and any rank can be in the way."""
+"""Ranks go on after a soak's steps: rank 0 decides, and any rank can be in the way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.probe_report import agreement
+from autoconf_launch.runtime.probe_report import claim
 from autoconf_launch.runtime.probe_report.claim import AfterEpoch
 
 STEPS = 6
@@ -65,6 +65,6 @@ def test_a_soak_of_two_steps_does_not_go_on(task: RankTask) -> None:
 def test_the_word_of_another_attempt_does_not_count(
     task: RankTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "_WAIT_S", 0.05)
+    monkeypatch.setattr(claim, "_WAIT_S", 0.05)
     ranks_of(replace(task, attempt="a0"))[0].agree(True)
     assert not ranks_of(task)[1].agree(False)

@@ -31,7 +31,6 @@ def test_a_failure_of_the_training_itself_has_no_such_place() -> None:
 
 
 def after_the_steps() -> AsideWatch:
-    """Of a rank that goes on."""
     watch = AsideWatch()
     watch.went_on = WentOn.EPOCH
     return watch

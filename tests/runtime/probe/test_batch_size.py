@@ -1,4 +1,4 @@
-"""Which number of a call's arguments is that of its samples."""
+"""The number of samples in a call's arguments."""
 
 from __future__ import annotations
 

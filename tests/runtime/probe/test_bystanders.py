@@ -1,4 +1,4 @@
-"""Models and tensors that are alive besides the one that is trained."""
+"""Models and tensors that are alive besides the trained one."""
 
 from __future__ import annotations
 

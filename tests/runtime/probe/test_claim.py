@@ -1,4 +1,4 @@
-"""One process speaks for a rank; a claim passes on when its holder has ended."""
+"""A single process speaks for a rank; a claim passes on when its holder has ended."""
 
 from __future__ import annotations
 

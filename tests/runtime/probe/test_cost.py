@@ -1,4 +1,4 @@
-"""What the probe does in a timed step, counted; what that costs is measured in benchmarks/."""
+"""Work of the probe in a timed step, counted; benchmarks/ measure its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where samples come from, and how many they are."""
+"""Origin and number of samples."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ def asides_of(ended: Any, rank: int = 0) -> Asides:
 
 
 def lengths(ended: Any) -> list[int]:
-    """Of the batches that one rank trained on."""
     return [int(line) for line in ended.output.splitlines() if line.isdecimal()]
 
 

@@ -145,7 +145,6 @@ def test_what_the_trial_saved_is_removed(saved: SavedFiles, tmp_path: Path) -> N
 
 @pytest.fixture
 def folder(theirs: set[Path], tmp_path: Path) -> Path:
-    """One of the user's, with a file in it."""
     file = put(tmp_path / "checkpoint-10" / "config.json")
     theirs.update((file, file.parent))
     return file.parent

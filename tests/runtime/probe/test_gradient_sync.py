@@ -1,4 +1,4 @@
-"""Ranks that take no notice of each other are no data parallelism."""
+"""Ranks that take no notice of each other are not data-parallel."""
 
 from __future__ import annotations
 

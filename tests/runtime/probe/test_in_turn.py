@@ -21,7 +21,7 @@ END = 8
 
 
 class TurnGroup:
-    """What launches of a group came to."""
+    """Outcomes of the launches of a group."""
 
     def __init__(self, ended: tuple[Ended, ...], log: Path) -> None:
         self.ended = ended
@@ -45,7 +45,6 @@ class TurnGroup:
         return [int(line[0]) for line in self._lines if line[1:] == ["begins", str(number)]]
 
     def places(self, first_step: int) -> list[int]:
-        """Of all launches, as they began steps from this one on."""
         begun = (line for line in self._lines if line[1] == "begins")
         return [int(line[0]) for line in begun if int(line[2]) >= first_step]
 

@@ -34,7 +34,7 @@ sys.stderr.write("the other sitecustomize ran\\n")
 
 @pytest.fixture(scope="module")
 def in_another_environment(launched: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A Python with a sitecustomize of its own, and without our package."""
+    """A Python with its own sitecustomize, and without our package."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "sitecustomize.py").write_text(OTHER)
     path = {"PYTHONPATH": f"{INJECTED}{os.pathsep}{folder}"}

@@ -1,4 +1,4 @@
-"""Which files around a training are the user's, wherever they are, and what is left of others."""
+"""Files around a training: the user's, wherever they are, and the trial's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which optimizer steps are steps of the training."""
+"""Optimizer steps that are steps of the training."""
 
 from __future__ import annotations
 

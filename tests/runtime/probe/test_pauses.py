@@ -1,4 +1,4 @@
-"""What a script does between its steps is seen, its time is left out, and failures are placed."""
+"""Work of a script between its steps: seen, not timed, and named in failures."""
 
 from __future__ import annotations
 

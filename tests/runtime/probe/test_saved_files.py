@@ -1,4 +1,4 @@
-"""Checkpoints of a trial beside those of the user."""
+"""Checkpoints of a trial next to the user's."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_error_of_whoever_listens_is_none_of_the_scripts(
 
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports ``safetensors.torch``, one that writes a line, once the probe listens."""
+    """Imports a ``safetensors.torch`` that writes a line, once the probe listens."""
     (tmp_path / "safetensors").mkdir()
     (tmp_path / "safetensors" / "__init__.py").touch()
     text = """

@@ -1,4 +1,4 @@
-"""What a script sees of its own training under the probe is what it sees without."""
+"""A script sees the same training with the probe as without."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ STEPS = 5
 
 
 def show(ended: Any) -> list[str]:
-    """What each step printed; the last one ends in it."""
     assert ended.steps()[-1:] == [STEPS], ended.errors
     lines: list[str] = ended.output.split("\n")[: STEPS - 1]
     return lines

@@ -1,4 +1,4 @@
-"""What is a training step, told from the order of passes, batches and updates alone."""
+"""Training steps, recognised only by the order of passes, batches and updates."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_loaders_batches_count_where_the_model_is_not_seen() -> None:
 
 
 def batch_of(counter: StepCounter, *, drawn: list[int], rows: int, forwards: int = 1) -> Made:
-    """What is counted of a step whose loaders drew these batches."""
+    """Samples of a step whose loaders drew these batches."""
     for size in drawn:
         counter.draw(size)
     run(counter, forwards, rows)

@@ -28,7 +28,7 @@ class FakeClock:
         self.now = 0.0
         self.marks: list[float] = []
         self.waits: list[tuple[float, float]] = []
-        """Each mark that was waited for, with the last one that was taken before."""
+        """Each awaited mark, with the last one taken before it."""
 
     def mark(self) -> float:
         self.marks.append(self.now)

@@ -1,4 +1,4 @@
-"""What a trial would tell trackers stays in the trial's folder, or is not told."""
+"""Data for trackers stays in the trial's folder, or is not sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loaders end with a soak, and which draws take the longest batch; no torch loader."""
+"""Loaders that end with a soak, and draws that take the longest batch; no torch loader."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ WARMUP = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.05, "warmup_num_step
 
 
 def losses(layout: dict[str, Any], folder: str, *, saves: bool) -> list[float]:
-    """Of all steps, with a checkpoint between them; or of those after it."""
     row = Row(ranks=RANKS, **{"model": MODEL, **layout})
     engine = initialize(lambda: build(row.model), {**row.case["config"], "scheduler": WARMUP})
     if not saves:

@@ -1,4 +1,4 @@
-"""What models of several families write on these ranks: one JSON list of answers."""
+"""Texts of models of several families on these ranks: one JSON list of answers."""
 
 from __future__ import annotations
 

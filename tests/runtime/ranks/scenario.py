@@ -79,8 +79,6 @@ def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class Progress:
-    """What the loss function above looks at."""
-
     steps = 0
     rank = 0
 

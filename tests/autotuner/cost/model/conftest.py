@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,14 +6,12 @@ import pytest
 from autoconf_launch.autotuner.cost import (
     Accelerator,
     CollectiveRate,
-    LayoutColumns,
     Link,
     Machine,
 )
-from autoconf_launch.autotuner.space import CandidateTable
-from autoconf_launch.core import Architecture, Candidate, Layout, Workload
+from autoconf_launch.core import Architecture, Workload
 
-MakeLayouts = Callable[..., LayoutColumns]
+from ...builders import architecture
 
 
 @pytest.fixture
@@ -45,32 +42,12 @@ def machine() -> Machine:
 
 @pytest.fixture
 def gpt() -> Architecture:
-    return Architecture(
-        name="gpt",
-        layers=24,
-        hidden=2048,
-        heads=16,
-        kv_heads=16,
-        head=128,
-        ffn=8192,
-        vocabulary=51200,
-    )
+    return architecture("gpt", layers=24, hidden=2048, heads=16, vocabulary=51200)
 
 
 @pytest.fixture
 def workload(gpt: Architecture) -> Workload:
     return Workload(model=gpt, sequence_length=2048)
-
-
-@pytest.fixture
-def layouts() -> MakeLayouts:
-    """Columns of several layouts, each given by what differs from the default."""
-
-    def make(*changes: dict[str, Any]) -> LayoutColumns:
-        candidates = [Candidate(layout=Layout(**change)) for change in changes]
-        return LayoutColumns.from_table(CandidateTable.from_candidates(candidates))
-
-    return make
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -8,7 +6,6 @@ from autoconf_launch.autotuner.cost import (
     SPREADS,
     SURPRISE,
     ErrorBelief,
-    LayoutColumns,
     Likeness,
     calibration_factors,
     effect_scale,
@@ -16,7 +13,8 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.space import Floats
 
-MakeLayouts = Callable[..., LayoutColumns]
+from ...builders import layouts
+
 ROWS = (
     {"data_parallel": 8, "accumulation": 1},
     {"data_parallel": 8, "accumulation": 4},
@@ -31,8 +29,7 @@ PREDICTED_S = np.array([1.0, 4.0, 4.0, 2.0, 1.1])
 
 
 @pytest.fixture
-def alike(layouts: MakeLayouts) -> Likeness:
-    """Of one model on one machine."""
+def alike() -> Likeness:
     zero = np.zeros(5, np.int64)
     return likeness(layouts(*ROWS), zero, zero, SHAPES, NODES)
 
@@ -66,14 +63,14 @@ def test_sharded_weights_are_another_software(alike: Likeness) -> None:
     assert move(alike, 1.2)[SHARDED] == pytest.approx(1.0)
 
 
-def test_another_model_moves_less(layouts: MakeLayouts) -> None:
+def test_another_model_moves_less() -> None:
     columns, zero = layouts(*ROWS), np.zeros(5, np.int64)
     models = np.array([0, 1, 0, 0, 0])
     other = move(likeness(columns, zero, models, SHAPES, NODES), 1.2)
     assert other[0] > other[SAME] > 1.0
 
 
-def test_a_model_of_another_width_moves_less_than_one_of_the_same(layouts: MakeLayouts) -> None:
+def test_a_model_of_another_width_moves_less_than_one_of_the_same() -> None:
     columns, zero = layouts(*ROWS[:1], *ROWS[:1], *ROWS[2:]), np.zeros(5, np.int64)
     models, wider = np.array([0, 1, 1, 1, 1]), SHAPES.copy()
     wider[1, 0] *= 1.05
@@ -87,9 +84,7 @@ def test_an_outlier_moves_no_more_than_the_largest_error(alike: Likeness) -> Non
     assert move(alike, 100.0).max() < np.exp(0.36)
 
 
-def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see(
-    layouts: MakeLayouts,
-) -> None:
+def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see() -> None:
     columns, zero = layouts(*({"data_parallel": ranks} for ranks in (32, 16, 8))), np.zeros(3, int)
     belief = ErrorBelief.before(likeness(columns, zero, zero, SHAPES[:3], np.full(3, 8)))
     two_nodes, one_node = (

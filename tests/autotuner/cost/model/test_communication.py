@@ -69,7 +69,7 @@ def test_all_gpus_of_a_node_send_at_once(machine: Machine) -> None:
 
 
 def test_a_stage_smaller_than_a_node_crosses_nodes_with_its_ranks_alone(machine: Machine) -> None:
-    """Of 8 stages of 4 ranks every second border lies inside a node of 8."""
+    """With 8 stages of 4 ranks, every second border lies inside a node of 8."""
     found, link, cards = sends(machine, 8, 4), 1e9 / (0.6 * 100e9), 1e9 / (80e9 / 4)
     assert found.slowest_s_C[0] == found.back_s_C[0] == pytest.approx(cards)
     assert found.end_s_C[0] == pytest.approx(link)

@@ -1,10 +1,9 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, LayoutColumns, Machine, rank_weights
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Machine, rank_weights
 from autoconf_launch.autotuner.cost.kernel_times import (
     least_step_s,
     routed_weights,
@@ -21,7 +20,8 @@ from autoconf_launch.core import (
     Workload,
 )
 
-MakeLayouts = Callable[..., LayoutColumns]
+from ...builders import layouts
+
 FULL = {"recompute": Recompute.FULL}
 
 
@@ -32,7 +32,7 @@ def sparse(workload: Workload, gpt: Architecture) -> Workload:
 
 
 def test_each_forward_pass_waits_for_the_counts_of_experts(
-    layouts: MakeLayouts, sparse: Workload, machine: Machine
+    sparse: Workload, machine: Machine
 ) -> None:
     columns = layouts({"micro_batch": 8}, {"micro_batch": 8, **FULL})
     without = replace(machine, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
@@ -42,9 +42,9 @@ def test_each_forward_pass_waits_for_the_counts_of_experts(
 
 
 def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(
-    layouts: MakeLayouts, sparse: Workload, machine: Machine
+    sparse: Workload, machine: Machine
 ) -> None:
-    """Of 16 ranks each with its own experts none exchanges those."""
+    """16 ranks with different experts exchange none of them."""
     old = replace(sparse, software=Software(flash_attention=False))
     columns = layouts(*({"data_parallel": 16, "expert_parallel": ep} for ep in (16, 8)))
     apart_s, alike_s = gradient_exchange_s(columns, old, machine, np.zeros(2))
@@ -54,7 +54,7 @@ def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(
 
 
 def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
-    layouts: MakeLayouts, sparse: Workload
+    sparse: Workload,
 ) -> None:
     columns = layouts(
         {"data_parallel": 16, "expert_parallel": 8, "zero_stage": 1},
@@ -71,7 +71,7 @@ def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
 
 @pytest.mark.parametrize("framework", [Framework.MEGATRON, Framework.FSDP])
 def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
-    layouts: MakeLayouts, sparse: Workload, machine: Machine, framework: Framework
+    sparse: Workload, machine: Machine, framework: Framework
 ) -> None:
     near = layouts({"data_parallel": 16, "expert_parallel": 8, "micro_batch": 4})
     far = layouts({"data_parallel": 16, "expert_parallel": 16, "micro_batch": 4})
@@ -83,9 +83,7 @@ def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
         assert more[1] < 2 * more[0]
 
 
-def test_no_step_of_a_mixture_beats_its_bound(
-    layouts: MakeLayouts, sparse: Workload, machine: Machine
-) -> None:
+def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload, machine: Machine) -> None:
     columns = layouts(
         *(
             {"data_parallel": 16, "expert_parallel": ep, "zero_stage": zero, "accumulation": n}
@@ -99,7 +97,7 @@ def test_no_step_of_a_mixture_beats_its_bound(
 
 
 def test_sharded_experts_are_gathered_from_ranks_with_the_same(
-    layouts: MakeLayouts, sparse: Workload, machine: Machine
+    sparse: Workload, machine: Machine
 ) -> None:
     whole = {"data_parallel": 16, "zero_stage": 3}
     columns = layouts(whole, {**whole, "expert_parallel": 16})
@@ -109,7 +107,7 @@ def test_sharded_experts_are_gathered_from_ranks_with_the_same(
 
 
 def test_layers_with_a_window_or_a_state_take_their_share(
-    layouts: MakeLayouts, workload: Workload, machine: Machine, gpt: Architecture
+    workload: Workload, machine: Machine, gpt: Architecture
 ) -> None:
     columns = layouts({"micro_batch": 4})
     long = replace(workload, sequence_length=16384)
@@ -125,7 +123,7 @@ def test_layers_with_a_window_or_a_state_take_their_share(
 
 
 def test_a_further_prediction_makes_logits_once_more(
-    layouts: MakeLayouts, workload: Workload, machine: Machine, gpt: Architecture
+    workload: Workload, machine: Machine, gpt: Architecture
 ) -> None:
     columns, twice = layouts({"micro_batch": 4}), replace(gpt, predictions=1)
     one, two = (

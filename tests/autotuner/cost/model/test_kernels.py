@@ -11,7 +11,7 @@ from autoconf_launch.core import Precision
 PLAIN = replace(
     DEFAULT_PHYSICS, sustained=1.0, kernel_s=0.0, depth_half=0.0, split_efficiency=0.01
 )
-"""No overhead and no cutting along k, so that tiles and waves alone are seen."""
+"""No overhead and no cutting along k, so that only tiles and waves are seen."""
 
 
 def test_a_product_of_whole_waves_runs_at_the_full_rate(machine: Machine) -> None:

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +8,12 @@ from autoconf_launch.autotuner.cost.layout_columns import largest_share, stage_l
 from autoconf_launch.autotuner.cost.layout_rules import LayerSeconds, schedule_s, stage_times
 from autoconf_launch.autotuner.space import Floats
 
-MakeLayouts = Callable[..., LayoutColumns]
+from ...builders import layouts
+
 ZERO = np.zeros(1)
 
 
-def step(layouts: MakeLayouts, layers: int, ends: float = 0.0, **layout: int) -> float:
+def step(layers: int, ends: float = 0.0, **layout: int) -> float:
     """Seconds of layers that take 1 s each."""
     return step_of(layouts(layout), layers, ends)
 
@@ -21,7 +21,6 @@ def step(layouts: MakeLayouts, layers: int, ends: float = 0.0, **layout: int) ->
 def step_of(
     columns: LayoutColumns, layers: int, ends: float, slowest: float = 1.0, send: float = 0.0
 ) -> float:
-    """The same of the first row of columns."""
     sends = StageSends.alike(columns.pipeline_C, ZERO + send)
     stages = stage_times(
         columns,
@@ -35,62 +34,62 @@ def step_of(
     return float(seconds[0])
 
 
-def test_one_stage_runs_micro_batch_after_micro_batch(layouts: MakeLayouts) -> None:
-    assert step(layouts, 24, accumulation=3) == 72.0
+def test_one_stage_runs_micro_batch_after_micro_batch() -> None:
+    assert step(24, accumulation=3) == 72.0
 
 
-def test_the_bubble_of_1f1b_is_stages_less_one(layouts: MakeLayouts) -> None:
-    assert step(layouts, 24, pipeline_parallel=4, accumulation=8) == 6 * (8 + 3)
+def test_the_bubble_of_1f1b_is_stages_less_one() -> None:
+    assert step(24, pipeline_parallel=4, accumulation=8) == 6 * (8 + 3)
 
 
-def test_virtual_stages_divide_the_bubble(layouts: MakeLayouts) -> None:
-    seconds = step(layouts, 24, pipeline_parallel=4, virtual_pipeline=3, accumulation=8)
+def test_virtual_stages_divide_the_bubble() -> None:
+    seconds = step(24, pipeline_parallel=4, virtual_pipeline=3, accumulation=8)
     assert seconds == 6 * (8 + 3 / 3)
 
 
-def test_the_slowest_stage_sets_the_pace(layouts: MakeLayouts) -> None:
-    assert step(layouts, 8, 1.0, pipeline_parallel=2, accumulation=4) == 4 * 5 + 5
+def test_the_slowest_stage_sets_the_pace() -> None:
+    assert step(8, 1.0, pipeline_parallel=2, accumulation=4) == 4 * 5 + 5
 
 
-def test_stages_of_the_slower_stack_set_the_pace(layouts: MakeLayouts) -> None:
+def test_stages_of_the_slower_stack_set_the_pace() -> None:
     # 12 layers of 1.5 s read, 12 of 0.5 s write
     columns = layouts({"pipeline_parallel": 4, "accumulation": 8})
     assert step_of(columns, 24, 0.0, slowest=1.5) > 9.0 * 8
 
 
-def test_spare_layers_are_taken_from_the_ends(layouts: MakeLayouts) -> None:
+def test_spare_layers_are_taken_from_the_ends() -> None:
     # 126 layers on 8 stages: 16 each, 15 on the first and the last one, which have an end too
-    assert step(layouts, 126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
+    assert step(126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
 
 
-def test_layers_may_be_given_for_each_stage(layouts: MakeLayouts) -> None:
+def test_layers_may_be_given_for_each_stage() -> None:
     columns = layouts({"pipeline_parallel": 4, "pipeline_split": (2, 9, 10, 3)})
     assert [float(x[0]) for x in stage_layers(24, columns)] == [2, 10, 3]
 
 
-def test_the_fullest_stage_given_sets_the_pace(layouts: MakeLayouts) -> None:
+def test_the_fullest_stage_given_sets_the_pace() -> None:
     columns = layouts({"pipeline_parallel": 2, "accumulation": 4, "pipeline_split": (5, 3)})
     assert step_of(columns, 8, ends=1.0) == 4 * 6 + 4
 
 
-def test_only_some_rows_may_have_stages_of_their_own(layouts: MakeLayouts) -> None:
+def test_only_some_rows_may_have_stages_of_their_own() -> None:
     plain = {"pipeline_parallel": 2}
     columns = layouts(plain, plain | {"pipeline_split": (5, 3)})
     assert stage_layers(8, columns)[0].tolist() == [4, 5]
 
 
-def test_rows_joined_to_others_keep_their_stages(layouts: MakeLayouts) -> None:
+def test_rows_joined_to_others_keep_their_stages() -> None:
     plain = {"pipeline_parallel": 2}
     columns = LayoutColumns.join([layouts(plain), layouts(plain | {"pipeline_split": (5, 3)})])
     assert stage_layers(8, columns)[2].tolist() == [4, 3]
 
 
-def test_virtual_stages_round_up_too(layouts: MakeLayouts) -> None:
+def test_virtual_stages_round_up_too() -> None:
     columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 3})
     assert largest_share(25, columns)[0] == 9
 
 
-def test_layers_behind_those_without_experts_set_the_pace(layouts: MakeLayouts) -> None:
+def test_layers_behind_those_without_experts_set_the_pace() -> None:
     """The first of 4 layers takes 1 s, the others 2 s, so that the last stage needs 4 s."""
     columns = layouts({"pipeline_parallel": 2, "accumulation": 8})
     sends = StageSends.alike(columns.pipeline_C, ZERO)
@@ -105,15 +104,13 @@ def test_layers_behind_those_without_experts_set_the_pace(layouts: MakeLayouts) 
     assert schedule_s(columns, stages, sends)[0] == 8 * 4 + 3
 
 
-def test_a_stage_between_others_sends_to_both(layouts: MakeLayouts) -> None:
+def test_a_stage_between_others_sends_to_both() -> None:
     two, four = (layouts({"pipeline_parallel": n, "accumulation": 8}) for n in (2, 4))
     assert step_of(two, 4, 0.0, send=0.5) == 8 * 2 + 2 + (8 + 1) * 0.5
     assert step_of(four, 4, 0.0, send=0.5) == 8 * 1 + 3 + 8 * 2 * 0.5 + (2 * 3 - 2) * 0.5
 
 
-def test_virtual_stages_send_each_micro_batch_round_the_whole_pipeline(
-    layouts: MakeLayouts,
-) -> None:
+def test_virtual_stages_send_each_micro_batch_round_the_whole_pipeline() -> None:
     plain = {"pipeline_parallel": 4, "accumulation": 64}
     once, thrice = (
         step_of(layouts(plain | {"virtual_pipeline": v}), 24, 0.0, send=0.5)
@@ -123,8 +120,8 @@ def test_virtual_stages_send_each_micro_batch_round_the_whole_pipeline(
     assert thrice == pytest.approx(3 * once, rel=0.05)
 
 
-def test_no_step_is_shorter_than_what_its_cards_send(layouts: MakeLayouts) -> None:
-    """Of ten seconds of each send only a hundredth is exposed, but the cards send them all."""
+def test_no_step_is_shorter_than_what_its_cards_send() -> None:
+    """Only a hundredth of each ten-second send is exposed, but the cards send them all."""
     columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 2, "accumulation": 8})
     sends = replace(StageSends.alike(columns.pipeline_C, ZERO + 10.0), exposed=0.01)
     stages = stage_times(

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import fields, replace
 
 import numpy as np
@@ -24,7 +23,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
-MakeLayouts = Callable[..., LayoutColumns]
+from ...builders import layouts
 
 MANY = (
     {"data_parallel": 8, "micro_batch": 4},
@@ -41,39 +40,33 @@ def seconds(layouts: LayoutColumns, workload: Workload, machine: Machine) -> lis
     return [float(x) for x in step_parts(layouts, workload, machine).step_s_C]
 
 
-def test_one_row_is_what_it_is_among_others(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> None:
+def test_one_row_is_what_it_is_among_others(workload: Workload, machine: Machine) -> None:
     together = seconds(layouts(*MANY), workload, machine)
     alone = [seconds(layouts(one), workload, machine)[0] for one in MANY]
     assert together == pytest.approx(alone)
 
 
-def test_no_step_beats_its_bound(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> None:
+def test_no_step_beats_its_bound(workload: Workload, machine: Machine) -> None:
     columns = layouts(*MANY)
     predicted = np.array(seconds(columns, workload, machine))
     assert (least_step_s(columns, workload, machine) < predicted).all()
 
 
-def test_parts_are_never_negative(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> None:
+def test_parts_are_never_negative(workload: Workload, machine: Machine) -> None:
     parts = step_parts(layouts(*MANY), workload, machine)
     assert all((getattr(parts, part.name) >= -1e-12).all() for part in fields(StepParts))
 
 
 @pytest.mark.parametrize("larger", [{"accumulation": 2}, {"micro_batch": 2}])
 def test_more_samples_take_longer(
-    layouts: MakeLayouts, workload: Workload, machine: Machine, larger: dict[str, int]
+    workload: Workload, machine: Machine, larger: dict[str, int]
 ) -> None:
     few, many = seconds(layouts({}, larger), workload, machine)
     assert many > few
 
 
 def test_full_recomputation_takes_about_a_third_longer(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     columns = layouts({"micro_batch": 8}, {"micro_batch": 8, "recompute": Recompute.FULL})
     without, full = seconds(columns, workload, machine)
@@ -81,7 +74,7 @@ def test_full_recomputation_takes_about_a_third_longer(
 
 
 def test_recomputing_half_of_the_layers_lies_in_between(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     columns = layouts({"recompute": Recompute.FULL})
     half = replace(columns, recompute_layers_C=np.array([12]))
@@ -90,26 +83,20 @@ def test_recomputing_half_of_the_layers_lies_in_between(
     assert seconds(half, workload, machine)[0] == pytest.approx(between)
 
 
-def test_small_work_waits_for_the_host(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> None:
+def test_small_work_waits_for_the_host(workload: Workload, machine: Machine) -> None:
     small = replace(workload, sequence_length=64)
     parts = step_parts(layouts({"accumulation": 8}), small, machine)
     assert parts.launch_s_C[0] > parts.ideal_s_C[0]
 
 
-def test_a_compiler_makes_small_work_faster(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> None:
+def test_a_compiler_makes_small_work_faster(workload: Workload, machine: Machine) -> None:
     small = replace(workload, sequence_length=64)
     compiled = replace(small, software=Software(compiled=True))
     columns = layouts({"accumulation": 8})
     assert seconds(columns, compiled, machine) < seconds(columns, small, machine)
 
 
-def test_fp8_is_faster_on_large_products_only(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
-) -> None:
+def test_fp8_is_faster_on_large_products_only(workload: Workload, machine: Machine) -> None:
     large = replace(workload, model=replace(workload.architecture, hidden=8192, ffn=32768))
     columns = layouts({"micro_batch": 8})
     fp8 = replace(large, precision=Precision.FP8, software=Software(transformer_engine=True))
@@ -117,7 +104,7 @@ def test_fp8_is_faster_on_large_products_only(
 
 
 def test_heads_that_are_no_multiple_of_eight_are_slow_without_flash_attention(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     plain = replace(workload, software=Software(flash_attention=False))
     odd = replace(plain, model=replace(plain.architecture, head=126))
@@ -126,7 +113,7 @@ def test_heads_that_are_no_multiple_of_eight_are_slow_without_flash_attention(
 
 
 def test_a_gpu_without_flash_attention_runs_it_unfused(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     old = replace(machine, accelerator=replace(machine.accelerator, flash=0.0))
     plain = replace(workload, software=Software(flash_attention=False))
@@ -135,7 +122,7 @@ def test_a_gpu_without_flash_attention_runs_it_unfused(
 
 
 def test_experts_cost_what_their_chosen_ones_do(
-    layouts: MakeLayouts, workload: Workload, machine: Machine, gpt: Architecture
+    workload: Workload, machine: Machine, gpt: Architecture
 ) -> None:
     sparse = replace(gpt, experts=Experts(count=64, per_token=1, ffn=gpt.ffn))
     dense = step_parts(layouts({"micro_batch": 8}), workload, machine)
@@ -145,14 +132,14 @@ def test_experts_cost_what_their_chosen_ones_do(
 
 
 def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     parts = step_parts(layouts({"micro_batch": 2}), workload, machine)
     flops = 3 * 2 * workload.sequence_length * forward_flops_per_token(workload)
     assert parts.ideal_s_C[0] == pytest.approx(flops / 100e12, rel=0.02)
 
 
-def test_equal_inner_layouts_are_worked_out_once(layouts: MakeLayouts) -> None:
+def test_equal_inner_layouts_are_worked_out_once() -> None:
     columns = layouts({"accumulation": 1}, {"accumulation": 2}, {"tensor_parallel": 2})
     inner, which = distinct(columns)
     assert len(inner.tensor_U) == 2
@@ -160,7 +147,7 @@ def test_equal_inner_layouts_are_worked_out_once(layouts: MakeLayouts) -> None:
 
 
 def test_axes_that_broadcast_give_what_a_flat_table_gives(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     kinds = (Recompute.NONE, Recompute.FULL)
     flat = layouts(
@@ -181,7 +168,7 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives(
 
 
 def test_sharded_weights_are_gathered_from_context_ranks_too(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     columns = layouts(
         {"context_parallel": 8, "zero_stage": 3, "accumulation": 8},
@@ -194,7 +181,7 @@ def test_sharded_weights_are_gathered_from_context_ranks_too(
 
 
 def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch(
-    layouts: MakeLayouts, workload: Workload, machine: Machine
+    workload: Workload, machine: Machine
 ) -> None:
     away = {"zero_stage": 3, "offload": Offload.PARAMETERS}
     stay = {"zero_stage": 3, "offload": Offload.OPTIMIZER}
@@ -206,7 +193,7 @@ def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch(
     assert four == pytest.approx(4 * once)
 
 
-def test_a_micro_batch_of_billions_takes_no_memory_of_its_size(layouts: MakeLayouts) -> None:
+def test_a_micro_batch_of_billions_takes_no_memory_of_its_size() -> None:
     sizes = (1 << 31, 4, 1 << 31)
     inner, which = distinct(layouts(*({"micro_batch": size} for size in sizes)))
     assert inner.micro_U[which].tolist() == list(sizes)

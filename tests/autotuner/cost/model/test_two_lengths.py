@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Machine, StepParts
+from autoconf_launch.autotuner.cost import Machine, StepParts
 from autoconf_launch.autotuner.cost.kernel_times import least_step_s
 from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.autotuner.sizing import Family, SampleShape, step_flops
-from autoconf_launch.core import Architecture, Software, Workload
+from autoconf_launch.core import Software, Workload
 
-MakeLayouts = Callable[..., LayoutColumns]
-T5_3B = Architecture(
-    name="t5",
+from ...builders import architecture, layouts
+
+T5_3B = architecture(
+    "t5",
     layers=24,
     encoder_layers=24,
     hidden=2048,
     heads=32,
-    kv_heads=32,
-    head=64,
     ffn=5120,
     vocabulary=29_000,
     gated=True,
@@ -40,13 +38,11 @@ def t5(workload: Workload) -> Workload:
     )
 
 
-def parts(layouts: MakeLayouts, workload: Workload, machine: Machine) -> StepParts:
+def parts(workload: Workload, machine: Machine) -> StepParts:
     return step_parts(layouts({"micro_batch": 8}), workload, machine)
 
 
-def test_operations_are_those_that_nvidia_counts(
-    layouts: MakeLayouts, t5: Workload, machine: Machine
-) -> None:
+def test_operations_are_those_that_nvidia_counts(t5: Workload, machine: Machine) -> None:
     """NVIDIA's count has no causal mask, ours has; scores are a small part."""
     shape = SampleShape(
         family=Family("t5"),
@@ -57,31 +53,27 @@ def test_operations_are_those_that_nvidia_counts(
         sequence=READ,
         decoder_sequence=128,
     )
-    ideal_s = parts(layouts, t5, machine).ideal_s_C[0]
+    ideal_s = parts(t5, machine).ideal_s_C[0]
     assert ideal_s == pytest.approx(step_flops(shape, 8) / 100e12, rel=0.01)
 
 
-def test_a_shorter_decoder_makes_a_faster_step(
-    layouts: MakeLayouts, t5: Workload, machine: Machine
-) -> None:
+def test_a_shorter_decoder_makes_a_faster_step(t5: Workload, machine: Machine) -> None:
     times = [
-        parts(layouts, replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
+        parts(replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
         for written in (32, 128, 256)
     ]
     assert times == sorted(times)
     assert times[0] < times[-1]
 
 
-def test_without_a_length_of_its_own_all_layers_are_alike(
-    layouts: MakeLayouts, t5: Workload, machine: Machine
-) -> None:
+def test_without_a_length_of_its_own_all_layers_are_alike(t5: Workload, machine: Machine) -> None:
     equal, unset = (
-        parts(layouts, replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
+        parts(replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
         for written in (READ, None)
     )
     assert equal == unset
 
 
-def test_no_step_beats_its_bound(layouts: MakeLayouts, t5: Workload, machine: Machine) -> None:
+def test_no_step_beats_its_bound(t5: Workload, machine: Machine) -> None:
     columns = layouts({"micro_batch": 8}, {"tensor_parallel": 4}, {"data_parallel": 8})
     assert (least_step_s(columns, t5, machine) < step_parts(columns, t5, machine).step_s_C).all()

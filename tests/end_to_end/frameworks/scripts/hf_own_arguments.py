@@ -1,4 +1,4 @@
-"""A Trainer script with arguments of its own, which saves at each epoch and can resume."""
+"""A Trainer script with additional arguments, which saves at each epoch and can resume."""
 # mypy: ignore-errors
 # ruff: noqa: T201
 

@@ -1,4 +1,4 @@
-"""A Lightning script with flags of its own, as people write it."""
+"""A Lightning script with additional flags, as people write it."""
 # mypy: ignore-errors
 # ruff: noqa: T201
 

@@ -1,4 +1,4 @@
-"""A Trainer script whose arguments have defaults of their own, as those of libraries on top do."""
+"""A Trainer script that changes the defaults of arguments, as libraries on top do."""
 # mypy: ignore-errors
 # ruff: noqa: T201
 

@@ -1,4 +1,4 @@
-"""Trains one model while others are alive, each of a class of its own."""
+"""Trains one model while others of different classes are alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHERE = {"sent": "cuda", "named": "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Student(nn.Sequential):
-    """What is trained."""
+    """The trained model."""
 
 
 class Teacher(nn.Sequential):
@@ -34,7 +34,7 @@ class WithoutMemory(nn.Sequential):
 
 
 class Closed(nn.Sequential):
-    """Reached from a closure alone."""
+    """Reached only from a closure."""
 
 
 class Late(nn.Sequential):

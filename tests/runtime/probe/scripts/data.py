@@ -66,7 +66,7 @@ def no_loader() -> None:
 
 @dataclass
 class Graphs:
-    """A batch object of its own kind: nodes of several graphs in one table."""
+    """A custom batch object: nodes of several graphs in one table."""
 
     nodes: list[float]
     num_graphs: int
@@ -173,7 +173,7 @@ def how() -> str:
 
 
 def short_epoch() -> None:
-    """One epoch of so many batches as the second argument says."""
+    """An epoch; the second argument is its number of batches."""
     model = nn.Linear(4, 1)
     data = TensorDataset(torch.randn(BATCH * int(sys.argv[2]), 4))
     minimise(model, (model(batch).sum() for (batch,) in DataLoader(data, batch_size=BATCH)))

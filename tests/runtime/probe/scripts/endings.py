@@ -140,7 +140,7 @@ def crashes_with_a_thread() -> None:
 
 
 def raises_in_a_thread() -> None:
-    """The one that trains; the main one ends with 0."""
+    """The training thread; the main one ends with 0."""
 
     def target() -> NoReturn:
         train(steps=4)
@@ -200,7 +200,7 @@ def diverges() -> None:
 
 
 def helper_trains_first() -> None:
-    """A script of its own prepares something, with an optimizer too."""
+    """A separate script prepares something, with an optimizer too."""
     subprocess.run([sys.executable, __file__, "train", "--small"], check=True)
     train()
 

@@ -26,8 +26,6 @@ Batch: TypeAlias = dict[str, Any]
 
 
 class Texts(torch.utils.data.Dataset[Batch]):
-    """Of one length each, but for one."""
-
     def __len__(self) -> int:
         return BATCHES
 
@@ -42,7 +40,7 @@ def loader(workers: int = 0) -> DataLoader[Batch]:
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """One batch is drawn before it is trained on."""
+    """Each batch is drawn before it is trained on."""
     current = next(batches)
     for following in batches:
         yield current

@@ -207,7 +207,7 @@ def recurrent() -> None:
 
 
 def graphs() -> None:
-    """Each sample has rows of its own number."""
+    """Each sample has a different number of rows."""
     data: Any = [torch.randn(20 + place % 7, WIDTH) for place in range(64)]
     loader = DataLoader(data, batch_size=4, collate_fn=torch.cat)
     model = Model()

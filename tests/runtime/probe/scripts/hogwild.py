@@ -1,4 +1,4 @@
-"""Processes that train one model in shared memory, each with an optimizer of its own."""
+"""Processes that train one model in shared memory, each with a separate optimizer."""
 # mypy: disable-error-code="no-untyped-call"
 
 import sys

@@ -21,7 +21,7 @@ LOG = Path(os.environ["LOG"])
 
 
 def note(what: str) -> None:
-    """One line in a file that all launches share, without ``open``: that gives each its own."""
+    """A line in a file that all launches share, without ``open``: that gives each its own."""
     log = os.open(LOG, os.O_WRONLY | os.O_APPEND)
     os.write(log, f"{PLACE} {what}\n".encode())
     os.close(log)

@@ -13,12 +13,14 @@ import pytest
 
 from autoconf_launch.autotuner.space import Measurement
 from autoconf_launch.core import DECODE, PREFILL, GenerationTask, Layout, Precision, RawConfig
-from autoconf_launch.nemo.inference_search import EngineRun
+from autoconf_launch.nemo.inference_search import EngineRun, VllmEngine
 from autoconf_launch.nemo.inference_search.engines import LoadTestingEngine
-from autoconf_launch.nemo.inference_search.vllm import VllmEngine
-from autoconf_launch.nemo.inference_search.vllm.models import cache_bytes, tokenizer_documents
+from autoconf_launch.nemo.inference_search.vllm_engine import (
+    cache_bytes,
+    tokenizer_documents,
+)
 
-RECORDED = Path(__file__).parents[3] / "data" / "vllm"
+RECORDED = Path(__file__).parents[2] / "data" / "vllm"
 SHAPE = {
     "num_layers": 4,
     "hidden_size": 64,

@@ -1,7 +1,4 @@
-"""The runs of a search on this machine, by the study and backends of ``--autotuning``.
-
-Not: what is written of them (command), nor which there are (this_machine).
-"""
+"""Runs of our own runtime, by the study and backends of ``--autotuning``."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import math
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -17,7 +14,7 @@ from typing import TypeAlias
 from autoconf_launch.autotuner.cost import configured_workload, estimate
 from autoconf_launch.autotuner.measurement import estimate_noise
 from autoconf_launch.autotuner.sizing import builtin_document
-from autoconf_launch.autotuner.space import AutotuningSettings, CandidateTable, Record, Trial
+from autoconf_launch.autotuner.space import AutotuningSettings, CandidateTable, Record
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
     Candidate,
@@ -32,6 +29,7 @@ from autoconf_launch.core import (
     visible,
 )
 from autoconf_launch.launcher.dialects import BuiltinDialect
+from autoconf_launch.launcher.engines import Backend
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.hosts import (
     WHOLE,
@@ -56,17 +54,17 @@ from autoconf_launch.launcher.tuning import (
 
 from .candidate_file import SearchFolder, write_documents
 from .candidates import SearchCandidate
-from .hp_search import HpRuns, HpSearch, opening_launches
-from .jobs import JOBS_AT_ONCE, sbatch_words
+from .hp_search import Chosen, HpRuns, HpSearch, OpenRuns, Runner, opening_launches, trials_of
+from .job_runs import JOBS_AT_ONCE
+from .jobs import sbatch_words
 from .outcome import (
-    DoneRuns,
     all_too_slow,
     are_extrapolated,
     counts,
     in_time_first,
     is_too_slow,
-    run_limit_s,
-    steps_limit_s,
+    training_limits,
+    why_too_slow,
 )
 from .prepare import Prepared
 from .settings import ClusterKind, GridKind
@@ -88,7 +86,7 @@ def order_candidates(
     workload: Workload,
     cluster: ClusterSpec,
 ) -> tuple[SearchCandidate, ...]:
-    """Candidates with their best ZeRO stage, the fastest predicted one that fits first.
+    """Candidates with their best ZeRO stage, the fastest predicted fit first.
 
     The order stays if nothing can be predicted. The smallest micro-batch comes first if only
     memory can: then not even two samples had room in the profile run.
@@ -134,7 +132,7 @@ _NEEDED = "transformers"
 
 
 def require_transformers(caller: str) -> None:
-    """See that runs can build their model."""
+    """Check that runs can build their model."""
     if find_spec(_NEEDED) is None:
         raise ConfigError(
             f"{caller} builds models with {_NEEDED}, which is not installed; run "
@@ -161,7 +159,7 @@ def request_of(
 ) -> LaunchRequest:
     """The pretraining of the base configuration; writes the two files that ranks read.
 
-    ``listener`` hears that a queue is awaited.
+    ``listener`` is notified while a queue is awaited.
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.completed_base)
@@ -201,7 +199,6 @@ def launch_request(prepared: Prepared) -> LaunchRequest:
 
 
 _ENGINES = {ClusterKind.BCM: "sbatch", ClusterKind.BCP: "bcprun"}
-_JOBS_AT_ONCE = {ClusterKind.BCM: JOBS_AT_ONCE}
 
 
 _UNPROFILED = (
@@ -211,23 +208,19 @@ _UNPROFILED = (
 _Some: TypeAlias = tuple[SearchCandidate, ...]
 
 
-class LocalRuns:
-    """Runs the candidates of one search; use ``run`` once."""
+class OurRanks(Runner[SearchCandidate]):
+    """Trains candidates with our runtime: on this machine, or in jobs."""
 
     def __init__(self, prepared: Prepared, folder: SearchFolder, listener: Listener) -> None:
-        self._prepared = prepared
-        self._folder = folder
-        self._listener = listener
-        is_local = prepared.settings.cluster.kind is ClusterKind.LOCAL
+        self._prepared, self._folder = prepared, folder
+        kind = prepared.settings.cluster.kind
+        is_local = kind is ClusterKind.LOCAL
         self._request = request_of(prepared, folder, None if is_local else listener)
         self._source = find_script_source(self._request)
         self._cluster = find_cluster(self._request)
-        train = prepared.settings.train
-        self._limits = TrialLimits(
-            timeout_s=run_limit_s(train.max_minutes),
-            stall_s=self._request.stall_timeout_s,
-            timeout_by="max_minutes_per_run",
-        )
+        self._limits = training_limits(prepared, self._request.stall_timeout_s)
+        self.at_once = JOBS_AT_ONCE if kind is ClusterKind.BCM else 1
+        self.device = self._cluster.devices[0].name
         self._files = TrialFiles(
             self._request,
             self._cluster,
@@ -235,98 +228,87 @@ class LocalRuns:
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        ).with_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
+        ).with_steps(self._limits.steps, cut_s=self._limits.steps_s)
 
-    def run(self, *, fresh: bool) -> DoneRuns:
-        """Profile the model, order the candidates, write and run them, and the best ones again.
-
-        ``fresh`` moves aside what an earlier search left.
+    def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchCandidate]:
+        """Profile the model, order the candidates, write and run them, and repeat the best.
 
         Raises:
             NothingFeasibleError: the model cannot be trained here, or no step within the minutes.
         """
-        question, paths, request = self._prepared.question, self._folder.runs, self._request
-        feed = Feed(question.family.name, f"{question.size_b:.10g}b")
-        with (
-            opening_launches(paths, request, self._cluster, feed, self._listener, fresh=fresh) as (
-                opened,
-                heard,
-            ),
-            closing(engine_for(request, self._cluster, heard, forks=True)) as backend,
-        ):
-            search = HpSearch(
-                opened=opened,
-                runner=self._files,
-                backend=backend,
-                listener=heard,
-                limits=self._limits,
-            )
-            return self._search(search)
+        search = HpSearch(points=self._prepared.found.candidates, runner=self, limits=self._limits)
+        return search.run(listener, fresh=fresh)
 
-    def _search(self, search: HpSearch) -> DoneRuns:
+    def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
+        question = self._prepared.question
+        feed = Feed(question.family.name, f"{question.size_b:.10g}b")
+        launch = self._request, self._cluster, feed
+        parts = self._files, self._backend
+        return opening_launches(self._folder.runs, launch, parts, listener, fresh=fresh)
+
+    def _backend(self, listener: Listener) -> Backend:
+        return engine_for(self._request, self._cluster, listener, forks=True)
+
+    def choose(self, points: _Some, runs: OpenRuns) -> Chosen[SearchCandidate]:
         train = self._prepared.settings.train
         training = configured_workload(resolve(self._source.config, world_size=1))
-        spec = self._profile(search)
+        spec = self._profile(runs)
         workload = replace(training, model=spec)
-        search = replace(search, runner=self._files.with_model(workload))
-        found, rejected = split_trainable(spec, self._prepared.found.candidates)
-        candidates, too_slow = self._order(found, workload)
-        if not candidates and rejected:
+        trainable, rejected = split_trainable(spec, points)
+        if not trainable:
             raise NothingFeasibleError(why_no_candidate(self._prepared.question, rejected))
-        if not candidates:
+        chosen, too_slow = self._order(trainable, workload)
+        if not chosen:
             raise NothingFeasibleError(all_too_slow(too_slow, train.max_minutes))
-        write_documents(self._prepared.question, self._folder, candidates)
-        runs = search.run(
-            [self._trial(number, one) for number, one in enumerate(candidates)],
-            most=(train.max_steps, steps_limit_s(train.max_minutes)),
-            at_once=_JOBS_AT_ONCE.get(self._prepared.settings.cluster.kind, 1),
-            counts=lambda record: counts(record, train.max_minutes),
-        )
-        are_final = not runs.stop.is_error and not are_extrapolated(runs.records)
-        return DoneRuns(
-            candidates=candidates,
-            runs=runs,
-            finals=self._finals(search, runs) if are_final else (),
-            too_slow=too_slow,
-            rejected=rejected,
-            gpu=self._cluster.devices[0].name,
+        write_documents(self._prepared.question, self._folder, chosen)
+        slow = ((one, why_too_slow(one)) for one in too_slow)
+        return Chosen(
+            points=chosen,
+            left_out=(*slow, *((one.candidate, one.failure) for one in rejected)),
+            runs=replace(runs, files=self._files.with_model(workload)),
         )
 
-    def _finals(self, search: HpSearch, runs: HpRuns) -> tuple[Record, ...]:
-        found = Search(
-            records=runs.records,
+    def counts(self, record: Record) -> bool:
+        return counts(record, self._prepared.settings.train.max_minutes)
+
+    def measure_again(self, found: HpRuns[SearchCandidate], runs: OpenRuns) -> tuple[Record, ...]:
+        if found.stop.is_error or are_extrapolated(found.records):
+            return ()
+        measured = Search(
+            records=found.records,
             settings=AutotuningSettings(),
-            noise=estimate_noise(runs.records),
-            elapsed_s=runs.elapsed_s,
+            noise=estimate_noise(found.records),
+            elapsed_s=found.elapsed_s,
             apart=why_not_in_turn(
                 self._request, self._cluster, self._source, self._folder.runs.results
             ),
         )
         return play(
-            found,
-            search.control,
-            listener=search.listener,
-            limits=self._limits,
-            earlier=search.opened.contents,
+            measured,
+            runs.control,
+            listener=runs.listener,
+            limits=self._limits.launch,
+            earlier=runs.opened.contents,
             soak_asked=0,
         ).playoff
 
-    def _profile(self, search: HpSearch) -> ModelSpec | None:
+    def _profile(self, runs: OpenRuns) -> ModelSpec | None:
         path = self._folder.runs.profile / MODEL_INFO_FILE
         event = ModelProfiled(spec=read_model_info(path), wall_s=None)
-        if not search.opened.contents.profiled:
+        if not runs.opened.contents.profiled:
             found, request = self._prepared.found.candidates, self._request
             first = min(found, key=lambda one: math.prod(one.layout.mesh))
+            (trial,) = trials_of([first], self.candidate)
             try:
                 event = run_profile(
-                    lambda: self._files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
-                    search.backend,
+                    lambda: self._files.plan_profile(trial, uuid.uuid4().hex),
+                    runs.backend,
                     pool=SlotPool.of_shares(WHOLE),
-                    journal=search.opened.journal,
+                    journal=runs.opened.journal,
                     limits=TrialLimits(
                         timeout_s=request.trial_timeout_s, stall_s=request.stall_timeout_s
                     ),
-                    listener=search.listener,
+                    listener=runs.listener,
                 )
             except ProfileFailedError as error:
                 failure = error.failure
@@ -337,15 +319,15 @@ class LocalRuns:
                         f"is in {self._folder.runs.profile}.",
                         failure.log_tail,
                     ) from error
-                search.listener(Note(text=_UNPROFILED, warning=True))  # it only lacked time
+                runs.listener(Note(text=_UNPROFILED, warning=True))  # it only lacked time
                 return None
-        search.listener(event)
+        runs.listener(event)
         return event.spec
 
     def _order(self, found: _Some, workload: Workload) -> tuple[_Some, _Some]:
         """Candidates to run and too slow candidates; NVIDIA's grid keeps NVIDIA's order.
 
-        Ours is by what the profile run lets predict, and what may lack time comes last.
+        Ours is by predicted time; candidates that may lack time come last.
         """
         train = self._prepared.settings.train
         priced = order_candidates(found, self.candidate, workload, self._cluster)
@@ -358,14 +340,10 @@ class LocalRuns:
         kept = tuple(one for one in priced if one not in too_slow)
         return kept[: train.limit_runs or None], too_slow
 
-    def _trial(self, number: int, one: SearchCandidate) -> Trial:
-        candidate = self.candidate(one)
-        space = f"z{candidate.layout.zero_stage}"
-        return Trial(number=number, name=one.name, candidate=candidate, space=space)
-
-    def candidate(self, one: SearchCandidate) -> Candidate:
-        """A candidate as the runtime reads it, with the knobs that its ZeRO stage brings."""
-        bare = Candidate(layout=one.layout, extras=runtime_extras(self._prepared.question, one))
+    def candidate(self, point: SearchCandidate) -> Candidate:
+        """A candidate as the runtime reads it, with the knobs of its ZeRO stage."""
+        extras = runtime_extras(self._prepared.question, point)
+        bare = Candidate(layout=point.layout, extras=extras)
         document = BuiltinDialect().render(bare, self._source, "").config
         resolved = resolve(document, world_size=len(self._cluster.devices))
         return Candidate(layout=resolved.layout, extras=resolved.extras)

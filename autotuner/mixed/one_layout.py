@@ -1,9 +1,10 @@
-"""Replicas with micro-batches of their own: what stages take, and how many samples each gets.
+"""One layout on nodes that differ: its slots, its price, and the samples of each replica.
 
 A replica computes its micro-batch on all stages, so that a stage takes as long as the slowest of
 its ranks with the samples of that rank's replica. Replica d takes ``b_d`` samples in all stages,
-and the sum of all is that of equal ones. The smallest time within which all samples find a replica
-is found by bisection over tables of seconds; what is too many comes off the slowest replicas.
+and the sum of all is as for equal replicas. The smallest time within which all samples find a
+replica is found by bisection over tables of seconds; surplus samples come off the slowest
+replicas.
 
 Shapes: S = stages, K = kinds, D = replicas, B = micro-batches from 1 on.
 """
@@ -11,19 +12,19 @@ Shapes: S = stages, K = kinds, D = replicas, B = micro-batches from 1 on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import Workload
+from autoconf_launch.core import ClusterSpec, Workload
 
 from ..cost import LayoutColumns, memory_bytes
+from ..planner import StagePlan
 from ..space import Bools, Floats, Ints
 from .kinds import MachineKind
-from .makes import decoder_share, seconds_of_makes
-from .places import StagePlaces
-from .times import StageSeconds
+from .places import StagePlaces, place_stages
+from .times import StageSeconds, decoder_share, seconds_of_makes
 
 _ROW = np.zeros(1, np.int64)
 
@@ -31,7 +32,7 @@ _ROW = np.zeros(1, np.int64)
 def replica_kinds(
     order: Sequence[int], kinds: Sequence[MachineKind], columns: LayoutColumns
 ) -> Bools:
-    """Whether a replica has a rank on a kind in a stage: shape (replicas, stages, kinds).
+    """Masks of replicas with a rank on a kind in a stage: shape (replicas, stages, kinds).
 
     Args:
         order: the kind of each node, in the order of ranks.
@@ -47,7 +48,7 @@ def replica_kinds(
 
 
 def largest_shares(here_DSK: Bools, samples: Sequence[int]) -> Ints:
-    """The largest micro-batch of each kind in each stage; 0 where a stage is not on a kind."""
+    """The largest micro-batch of each kind in each stage; 0 if a stage is not on a kind."""
     return np.asarray((here_DSK * np.array(samples)[:, None, None]).max(axis=0))
 
 
@@ -64,11 +65,11 @@ def uneven_seconds(
     micro_SK: Ints,
     layers: Sequence[int],
 ) -> StageSeconds:
-    """Seconds of one layout whose replicas have micro-batches of their own.
+    """Seconds of one layout whose replicas have their own micro-batches.
 
     Args:
         columns: one layout.
-        places: where it lies.
+        places: places of its stages.
         workload: a model known by its shapes.
         kinds: of nodes.
         micro_SK: the largest micro-batch of each kind in each stage.
@@ -91,7 +92,7 @@ def uneven_seconds(
 
 
 def only_on(places: StagePlaces, kind: int) -> StagePlaces:
-    """Places as if stages had ranks on one kind alone; what they cross stays as it is."""
+    """Places as if stages had ranks on one kind only, with the same links."""
     mask = np.arange(places.ranks_OSK.shape[2]) == kind
     return replace(places, ranks_OSK=places.ranks_OSK * mask)
 
@@ -99,7 +100,7 @@ def only_on(places: StagePlaces, kind: int) -> StagePlaces:
 def uneven_peaks(
     columns: LayoutColumns, workload: Workload, layers: Sequence[int], micro_SK: Ints
 ) -> Floats:
-    """Bytes of a rank on each kind in each stage; 0 where a stage is not on a kind."""
+    """Bytes of a rank on each kind in each stage; 0 if a stage is not on a kind."""
     peaks = np.zeros(micro_SK.shape)
     numbers, split = np.arange(len(layers))[:, None], np.array([layers]).T
     for samples in np.unique(micro_SK[micro_SK > 0]).tolist():
@@ -110,12 +111,12 @@ def uneven_peaks(
 
 
 def share_samples(seconds_DB: Floats, most_D: Ints, total: int) -> Ints | None:
-    """Samples of each replica, one at least; None where they have no room for all.
+    """Samples of each replica, at least one; None if they have no room for all.
 
     Args:
-        seconds_DB: of each replica with 1, 2, … samples, not falling.
-        most_D: samples that it has room for.
-        total: of all.
+        seconds_DB: seconds of each replica with 1, 2, … samples, not falling.
+        most_D: samples for which it has room.
+        total: samples of all.
     """
     if most_D.min() < 1 or most_D.sum() < total or len(most_D) > total:
         return None
@@ -144,11 +145,11 @@ def uneven_samples(
     kinds: Sequence[MachineKind],
     layers: Sequence[int],
 ) -> tuple[int, ...] | None:
-    """The best micro-batch of each replica of one layout; None where equal ones are.
+    """The best micro-batch of each replica of one layout; None if equal ones are best.
 
     Args:
         columns: the layout.
-        places: where it lies.
+        places: places of its stages.
         order: the kind of each node, in the order of ranks.
         workload: a model known by its shapes.
         kinds: of nodes.
@@ -178,3 +179,82 @@ def uneven_samples(
     if samples is None or len(set(samples.tolist())) == 1:
         return None
     return tuple(samples.tolist())
+
+
+def placement(cluster: ClusterSpec, order: Sequence[int]) -> tuple[int, ...]:
+    """The slot of each rank, as a number among all slots of the cluster.
+
+    The first nodes of each kind in the cluster are taken.
+
+    Args:
+        cluster: all nodes.
+        order: the kind of each node, by its number in ``cluster.kinds``.
+    """
+    slots_of_kind: list[list[range]] = [[] for _ in cluster.kinds]
+    first = 0
+    for node, kind in zip(cluster.nodes, cluster.node_kinds, strict=True):
+        slots_of_kind[kind].append(range(first, first + len(node.devices)))
+        first += len(node.devices)
+    nodes = [iter(slots) for slots in slots_of_kind]
+    return tuple(slot for kind in order for slot in next(nodes[kind]))
+
+
+def stage_kinds(
+    order: Sequence[int], kinds: Sequence[MachineKind], stages: int
+) -> list[tuple[int, ...]]:
+    """Kinds of the nodes of each stage, in the order of its ranks."""
+    slots = [kind for kind in order for _ in range(kinds[kind].gpus)]
+    size = len(slots) // stages
+    return [tuple(dict.fromkeys(slots[s * size : (s + 1) * size])) for s in range(stages)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenStages:
+    """Stages of a given layout, and seconds of an optimizer step."""
+
+    stages: tuple[StagePlan, ...]
+    step_s: float
+
+
+def given_stages(
+    columns: LayoutColumns,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+    order: Sequence[int],
+    layers: Sequence[int],
+    samples: Sequence[int] | None = None,
+) -> GivenStages:
+    """Price one layout.
+
+    Args:
+        columns: the layout as one row.
+        workload: a model known by its shapes.
+        kinds: of nodes.
+        order: the kind of each node, in the order of ranks; the layout fills them all.
+        layers: of each stage.
+        samples: micro-batch of each replica; default: the layout's.
+    """
+    size = sum(kinds[kind].gpus for kind in order) // len(layers)
+    split, orders = np.array([layers]), np.array([order], np.int64)
+    places = place_stages(orders, kinds, stages=len(layers), stage_ranks=size)
+    each = [int(columns.micro_batch_C[0])] * int(columns.data_C[0])
+    micro_SK = largest_shares(replica_kinds(order, kinds, columns), samples or each)
+    times = uneven_seconds(columns, places, workload, kinds, micro_SK, layers)
+    peaks_SK = uneven_peaks(columns, workload, layers, micro_SK)
+    tightest = (peaks_SK / np.array([kind.memory_bytes for kind in kinds])).argmax(axis=1)
+    busy = times.busy_s(split)[0].tolist()
+    here = stage_kinds(order, kinds, len(layers))
+    return GivenStages(
+        stages=tuple(
+            StagePlan(
+                ranks=range(stage * size, (stage + 1) * size),
+                kinds=here[stage],
+                layers=count,
+                micro_batch_s=busy[stage],
+                peak_bytes=float(peaks_SK[stage, kind]),
+                limit_bytes=kinds[kind].memory_bytes,
+            )
+            for stage, (count, kind) in enumerate(zip(layers, tightest.tolist(), strict=True))
+        ),
+        step_s=float(times.step_s(split)[0]),
+    )

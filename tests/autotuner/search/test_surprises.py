@@ -4,12 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement import counts_instead
-from autoconf_launch.autotuner.search.reference_repeats import (
-    ReferenceRepeats,
-    is_outlier,
-    most_off,
-)
+from autoconf_launch.autotuner.search import drift
+from autoconf_launch.autotuner.search.repeats import Repeats, is_surprise
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     Conditions,
@@ -49,51 +45,36 @@ OTHERS = as_predicted(2.0, 1.5, 1.2, 1.1, 1.0)
 
 
 def test_what_is_as_predicted_is_no_surprise() -> None:
-    assert not is_outlier(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
+    assert not is_surprise(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.5])
 def test_a_promising_one_far_off_is_a_surprise_in_either_direction(factor: float) -> None:
-    assert is_outlier(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
+    assert is_surprise(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
 
 
 def test_a_slow_one_that_would_not_be_chosen_anyway_is_none() -> None:
-    assert not is_outlier(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
+    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
 
 
 def test_a_fast_one_that_is_still_behind_is_none() -> None:
-    assert not is_outlier(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
+    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
 
 
 @pytest.mark.parametrize(("predicted", "surprises"), [(True, True), (False, False)])
 def test_one_trial_and_predictions_let_expect_something(predicted: bool, surprises: bool) -> None:
     pair = [OTHERS[0], trial(5, 0.9, 5.0)]
     known, new = pair if predicted else [replace(one, prediction=None) for one in pair]
-    assert is_outlier(new, [known], THROUGHPUT) == surprises
+    assert is_surprise(new, [known], THROUGHPUT) == surprises
 
 
 def test_nothing_can_be_expected_of_the_first() -> None:
-    assert not is_outlier(OTHERS[0], [], THROUGHPUT)
+    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
 
 
 def test_predictions_that_are_all_off_by_the_same_surprise_nobody() -> None:
     others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
-    assert not is_outlier(trial(5, 0.09, 0.9), others, THROUGHPUT)
-
-
-def test_the_one_that_is_most_off_is_found_later() -> None:
-    slow = trial(5, 0.9, 2.0)
-    assert most_off([OTHERS[0], slow, *OTHERS[1:]], THROUGHPUT, ()) is slow
-
-
-def test_one_that_was_looked_into_is_not_found_again() -> None:
-    slow = trial(5, 0.9, 2.0)
-    assert most_off([*OTHERS, slow], THROUGHPUT, ("t5",)) is not slow
-
-
-def test_without_predictions_none_is_most_off() -> None:
-    records = [replace(one, prediction=None) for one in (*OTHERS, trial(5, 0.9, 2.0))]
-    assert most_off(records, THROUGHPUT, ()) is None
+    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
 
 
 IDLE, POWER_CAP, HOT, POWER_BRAKE = 0x1, 0x4, 0x20, 0x80
@@ -109,13 +90,13 @@ def under(record: Record, reasons: int) -> Record:
     ("reasons", "again"), [(IDLE, False), (POWER_CAP, False), (HOT, True), (POWER_BRAKE, True)]
 )
 def test_a_trial_whose_gpu_was_throttled_is_measured_again_once(reasons: int, again: bool) -> None:
-    repeats = ReferenceRepeats(THROUGHPUT)
+    repeats = Repeats(THROUGHPUT)
     record = under(trial(5, 0.9, 0.9), reasons)
     known = [*OTHERS, record]
     repeats.tell(record, OTHERS)
     assert repeats.is_in_doubt == again
     if again:
-        due = repeats.due(known, OTHERS[-1], beside=False)
+        due = repeats.due(len(known))
         assert due
         assert (due.name, due.doubted) == ("t5_again", True)
         repeats.tell_again(under(replace(record, trial=due), reasons))
@@ -131,4 +112,4 @@ def test_the_repeat_of_a_throttled_trial_counts_if_it_is_faster(
     known = [*OTHERS, hot]
     launch = replace(hot.trial, name="t5_again", again=len(known), doubted=True)
     cool = replace(trial(5, 0.45, then_s), trial=launch)
-    assert counts_instead(cool, known) == counts
+    assert bool(drift(known, [cool]).doubted) == counts

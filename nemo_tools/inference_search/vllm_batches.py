@@ -1,8 +1,8 @@
 """The program of a process of vLLM that times batches, one after the other; ``batches FILE``.
 
-vLLM's own Python runs this file by its path, so it imports nothing of ours. What is asked stands
-in a JSON file (see :mod:`.engine`); figures of each batch are written, once they are whole, as
-``vllm bench latency`` writes them.
+vLLM's own Python runs this file by its path, so it imports nothing of ours. A JSON file has its
+settings (see :mod:`.vllm_engine`); the figures of each batch are written, once they are complete,
+in the format of ``vllm bench latency``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -128,12 +128,13 @@ def test_repeats_are_no_trials_of_the_search() -> None:
 
 def test_on_a_quiet_machine_nothing_is_corrected() -> None:
     study = search(Machine(0))
-    assert study.compared == study.records
+    assert study.seen.compared == study.records
 
 
 def miss(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
-    finalists = choose_contenders(study.compared, THROUGHPUT, 3, study.noise, study.repeats)
+    seen = study.seen
+    finalists = choose_contenders(seen.compared, THROUGHPUT, 3, seen.noise, study.repeats)
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0
 
@@ -174,7 +175,7 @@ def test_the_most_promising_one_is_launched_again_where_it_looked_slow() -> None
 
 def test_what_its_repeat_does_not_confirm_is_compared_by_that() -> None:
     machine = Machine(1, slow=1)
-    compared = search(machine).compared[1]
+    compared = search(machine).seen.compared[1]
     assert compared.measurement is not None
     true_s = machine.truth[compared.trial.candidate]
     assert compared.measurement.mean_step_s == pytest.approx(true_s, rel=0.2)
@@ -211,27 +212,12 @@ def test_a_candidate_whose_repeat_failed_is_not_repeated_again() -> None:
         study.tell(record)
     assert failed
     assert len(set(failed)) == len(failed)
-    assert study.compared == study.records
+    assert study.seen.compared == study.records
 
 
-def test_beside_other_trials_the_baseline_is_no_anchor() -> None:
+def test_beside_other_trials_the_baseline_is_not_repeated() -> None:
     machine, study = Machine(0), new_study()
     while study.stop_reason() is None:
         for trial in study.ask(2, machine.clock_s):
             study.tell(machine.run(study, trial))
-    assert study.repeats
     assert all(record.trial.number for record in study.repeats)
-
-
-@pytest.mark.parametrize("adopted", ["the baseline", "the best", "both"])
-def test_a_trial_that_was_adopted_does_not_end_the_anchors(adopted: str) -> None:
-    machine = Machine(0)
-    study = new_study(tuner_type="random", strategy="global", tuner_early_stopping=99)
-    best = min(machine.truth, key=lambda one: machine.truth[one])
-    while study.stop_reason() is None:
-        (trial,) = study.ask(1, machine.clock_s)
-        record = machine.run(study, trial)
-        is_own, is_best = trial.number == 0, trial.candidate == best
-        known = (is_own and adopted != "the best") or (is_best and adopted != "the baseline")
-        study.tell(replace(record, wall_s=0.0) if known and not trial.again else record)
-    assert any(one.trial.again < len(study.records) for one in study.repeats)
