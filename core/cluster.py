@@ -58,7 +58,7 @@ class Node:
         link_bytes_per_s: between two of its slots, one direction; None if not known.
         link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
-        host_memory_bytes: memory besides that of its slots; None if not known.
+        host_memory_bytes: memory of the host, besides its slots' memory; None if not known.
         usd_per_hour: price of the whole node; None if not known.
         paid_slots: GPUs of the whole node, which are all paid, if only some of them are slots;
             None: its slots.

@@ -190,7 +190,7 @@ class _Forms:
         return "".join((*pieces, text[start:rest])), text[rest:]
 
     def safe_length(self, text: str) -> int:
-        """Characters before the first place where a secret may begin that is not yet whole."""
+        """Characters before the first possible start of an incomplete secret."""
         first = len(text)
         for form in self._forms:
             longest = len(form.text) - (not form.is_alone)

@@ -136,7 +136,7 @@ class CutStep:
 
     Attributes:
         whole: micro-batches that it would have had.
-        micro_s: of each but the last one that was made, the first one (warm-up) included.
+        micro_s: seconds of each micro-batch but the last, the first (warm-up) included.
         rest_s: of the last one, with what comes once a step: gradient exchange and update.
         samples: of this rank in a whole step.
     """
@@ -153,7 +153,7 @@ class AppliedStrategy:
     """The strategy that ran, read from the live model and optimizer.
 
     ``extras`` are the knobs of ``RUNTIME_KNOBS`` that this stage has, with the values found;
-    ``pipeline_split`` has the blocks of each stage, None where they are even and were not given;
+    ``pipeline_split`` has the blocks of each stage, None if they are even and were not given;
     ``recompute`` is None if the backward pass could not be inspected, as under torch.compile.
     ``learning_rate`` is the initial rate of a schedule, if there is a schedule;
     ``optimizer`` the class that holds it.
@@ -215,7 +215,7 @@ class RankResult:
     ``end_step`` is the step at which it ended as planned; None if it ended otherwise.
     ``phases`` are the mean seconds of a step's named phases, if a soak took it apart.
     ``cut`` is set if the first step was too long for its time; there are no ``steps`` then.
-    ``asides`` are what it did beside its steps, if it made any.
+    ``asides`` is its work besides its steps, if there was any.
 
     A probe in an external script also says: ``caught``, an out of memory that the script caught
     before it went on; ``ended_early``, it was over by itself before the steps asked for (then
@@ -322,7 +322,7 @@ class FirstForward:
         peaks: of each phase, with weights and gradients but without optimizer state; "optimizer"
             is there if its step was tried.
         operations: of forward and backward.
-        frozen_operations: those of them in calls without gradients, such as of a teacher.
+        frozen_operations: operations of calls without gradients, such as of a teacher.
         backward: whether the script came to a backward pass.
         optimizer: name of the class; None: none was made before the pass.
         state_bytes: what the optimizer keeps; None if its step could not be tried.

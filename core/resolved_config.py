@@ -139,7 +139,7 @@ def batch_split(
 ) -> tuple[int, int]:
     """Micro-batch and accumulation; what is missing follows from the other two (or is 1).
 
-    ``split`` has the micro-batch of each data-parallel rank where they are uneven.
+    ``split`` has the micro-batch of each data-parallel rank if they are uneven.
 
     Raises:
         ConfigError: these contradict each other, or ``train_batch_size`` cannot be split.

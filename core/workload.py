@@ -62,7 +62,7 @@ class Software:
         compiled: a compiler plans the buffers and fuses small operations (``torch.compile``).
         transformer_engine: kernels of NVIDIA's library, which keeps weights of FP8 in 8 bits and
             transposed, without a 16-bit copy.
-        async_tensor: tensor-parallel communication is cut up to run beside its products.
+        async_tensor: tensor-parallel communication is cut up to run during its products.
         graphed: in formats with scales of small blocks a whole step is one recorded graph, in
             which no layer waits for the host to count its experts' tokens.
         plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch only, a
@@ -162,8 +162,8 @@ class Workload:
         lora_rank: rank of adapters besides every matrix of the layers, whose own weights rest.
         weight_format: of those resting matrices; None: in the precision of the run.
         frozen: parts that get no gradients.
-        capacity_factor: tokens for which an expert has room over those of an even routing.
-        beside: name and bytes of what each rank keeps besides, whatever the layout.
+        capacity_factor: tokens for which an expert has room, as a multiple of an even share.
+        beside: name and bytes of other memory of each rank, whatever the layout.
         frozen_passes: what each rank runs besides; a profile's seconds have it already.
         activation_factor: what a layer keeps by a trace, over what formulas say.
     """

@@ -159,7 +159,6 @@ def _meshes(grid: Grid, model: SearchedModel) -> Iterator[_Mesh]:
 
 
 def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
-    """True if the degrees divide heads and layers, and context and experts do not combine."""
     tensor, pipeline, context, expert = mesh
     stacks = 2 if model.family.is_encoder_decoder else 1
     return (
@@ -337,7 +336,6 @@ def _planner_candidates(found: Points, a: Architecture) -> Iterator[PlannerCandi
 def _unmet_values(
     candidates: tuple[PlannerCandidate, ...], question: PlannerGridQuestion
 ) -> Iterator[UnmetValues]:
-    """Listed values that no candidate has, then combinations of the others."""
     listed = {
         flag: values
         for flag, name in _FLAGS.items()

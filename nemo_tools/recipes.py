@@ -118,7 +118,6 @@ def resolve_name(words: str) -> Any:
 
 
 def _import_attribute(module: str, attribute: str) -> Any:
-    """Import as ``from module import attribute`` does."""
     if not module:
         return import_module(attribute)
     outer = import_module(module)

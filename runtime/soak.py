@@ -94,7 +94,7 @@ class AsideWatch:
     def judge(self, failure: Failure, steps: int) -> Failure | None:
         """The failure with its place; None if the steps were made and it is none of the soak's.
 
-        Nobody knows whether a script can go on if its data ends early: after the steps only a
+        It is unknown whether a script can go on if its data ends early: after the steps only a
         lack of memory counts, and what fails in the evaluation or the checkpoint itself.
         """
         blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
@@ -106,7 +106,7 @@ class AsideWatch:
         return None
 
     def locate(self, failure: Failure, steps: int) -> Failure:
-        """A failure with the place where it happened, where that is none of the training's."""
+        """A failure with its place, if that is outside of the training."""
         if self.under_way is None:
             return failure
         at = "in" if self._saving else "in or after"
@@ -296,7 +296,7 @@ class Longest:
         return self._elements > 0
 
     def see(self, batch: Any) -> None:
-        """Keep a copy where it is the longest; one that cannot be copied is not kept."""
+        """Keep a copy of the longest batch; a batch that cannot be copied is not kept."""
         elements = _elements(batch)
         if elements > self._elements:
             with suppress(Exception):  # somebody's own type of batch
@@ -348,7 +348,7 @@ class TrainingData:
     """Receives draws, passes and steps of one rank, in order."""
 
     def __init__(self, steps: int, *, repeats: bool = True) -> None:
-        """``steps`` are those of the soak; ``repeats``: the last ones take the longest batch."""
+        """``steps`` of the soak; ``repeats``: the last of them take the longest batch."""
         self._steps = steps
         self.epoch_batches: int | None = None
         """Batches of the longest loader that the training draws from; None: not known."""

@@ -205,9 +205,9 @@ def _join(*names: str) -> str:
 def stage_split(
     model: nn.Module, loss: Callable[[nn.Module], Tensor], precision: Precision
 ) -> DegreeLimits:
-    """How many stages there can be, or why there is no pipeline of this model.
+    """Limits of the stages, or the reason why this model has no pipeline.
 
-    Losses and gradients of two stages are compared with those of the whole model, in evaluation
+    Losses and gradients of two stages are compared with the whole model's, in evaluation
     mode; gradients are gone afterwards.
 
     Args:
@@ -329,7 +329,7 @@ class Stage(nn.Module):
         """After a backward pass.
 
         Raises:
-            ConfigError: a weight got its gradient on another stage than the one that has it.
+            ConfigError: a weight got its gradient on a stage that does not own it.
         """
         for name, weight in self.stale.items():
             if weight.grad is not None:
@@ -353,7 +353,7 @@ class StageError(ConfigError):
 
 
 class Handover:
-    """What a stage received, and whether the pass is past the start of its first block."""
+    """Input of a stage, and whether the pass is past the start of its first block."""
 
     def __init__(self) -> None:
         self.received: Tensor | None = None

@@ -28,19 +28,19 @@ CONDITION = re.compile(r"\bwhere\b", re.IGNORECASE)
 """For places; a condition is an *if* or a *when*. A program cannot tell them apart: count."""
 
 ALLOWED = {
-    "core": (42, 6, 50),
-    "autotuner": (685, 4, 389),
-    "tuning_spaces": (10, 3, 17),
-    "runtime": (153, 6, 111),
-    "launcher": (220, 65, 72),
-    "nemo_tools": (86, 11, 83),
+    "core": (4, 6, 3),
+    "autotuner": (701, 4, 406),
+    "tuning_spaces": (2, 3, 0),
+    "runtime": (13, 6, 0),
+    "launcher": (901, 65, 443),
+    "nemo_tools": (87, 11, 89),
     "api": (0, 0, 0),
-    "tests": (60, 70, 70),
-    "benchmarks": (204, 23, 66),
+    "tests": (380, 80, 80),
+    "benchmarks": (206, 25, 66),
     "examples": (6, 0, 1),
 }
-ALLOWED_IN_DOCUMENTS = 99
-"""Breaches of each folder: in docstrings and comments, in messages, and each `where`."""
+ALLOWED_IN_DOCUMENTS = 157
+"""Of each folder: breaches in its docstrings and comments, in its messages, and each `where`."""
 
 PARTICIPLES = re.compile(
     r"_?([a-z]{2,}ed|told|made|given|taken|seen|shown|kept|held|sent|found|drawn"

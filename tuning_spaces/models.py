@@ -69,7 +69,7 @@ def why_refused(name: str) -> str | None:
 
 
 def known_model(name: str) -> Architecture | None:
-    """The model of a name or an id; None where it is in no table."""
+    """The model of a name or an id; None if no table has it."""
     if own := _catalogue().spelled.get(_plain(name)):
         return _models()[own]
     model_id = _catalogue().spelled_ids.get(_plain(name))

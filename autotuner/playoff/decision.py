@@ -86,7 +86,7 @@ def decide(
     soak = report_soaks(soaks) if soaks else None
     winner, baseline = _winner(order, soaks), baseline_of(records)
     if winner is None:
-        return Decision(order=order, failed=failed, rounds=rounds.count, soak=soak)
+        return Decision(order=order, failed=failed, rounds=rounds.count(), soak=soak)
     best, rivals = best_of(records, objective), rule.rivals(winner)
     searched = next(r for r in records if r.trial.name == winner.trial.name and r.measurement)
     repeats = [record for record in playoff if record.trial.number == 0]
@@ -97,7 +97,7 @@ def decide(
         verdict=rule.verdict(winner),
         speed_up=_speed_up(rule, baseline, winner),
         paired=_in_rounds(rounds, baseline) and _in_rounds(rounds, winner),
-        rounds=rounds.count,
+        rounds=rounds.count(),
         ties=tuple((record.trial.name, found.mean) for record, found in rivals),
         width=max((found.width for _, found in rivals), default=0.0),
         played=_at_verified_speed(rule, winner, soak),

@@ -178,7 +178,7 @@ class Playoff:
     @property
     def rounds(self) -> int:
         """Rounds that are over."""
-        return self.seen.count
+        return self.seen.count(before=self._number)
 
     @property
     def rounds_in_time(self) -> int:

@@ -147,13 +147,10 @@ class Rounds:
         """The user's own configuration."""
         return next((one for one in self.contenders if one.is_own), None)
 
-    @property
-    def count(self) -> int:
-        """Number of rounds that compared at least two contenders."""
-        made = [
-            n for one in self.contenders for n, record in one.rounds.items() if not record.failure
-        ]
-        return sum(made.count(number) > 1 for number in set(made))
+    def count(self, before: float = math.inf) -> int:
+        """Number of rounds before this one that compared at least two contenders."""
+        made = [number for one in self.contenders for number in self._costs(one)]
+        return sum(made.count(number) > 1 for number in set(made) if number < before)
 
     @property
     def leader(self) -> Contender | None:
@@ -315,7 +312,7 @@ class Ruling:
         """Contenders that were compared, the fastest first."""
         leader = self.rounds.leader
         met = [one for one in self.rounds.contenders if one.rounds and not one.failed]
-        if leader is None or not self.rounds.count:
+        if leader is None or not self.rounds.count():
             return []
         return sorted(met, key=lambda one: self.rounds.compare(one, leader).mean)
 

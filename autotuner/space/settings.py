@@ -421,7 +421,7 @@ def _samples_per_s(measured: Measurement) -> float | None:
     """Samples per second and rank, if operations were counted.
 
     A sample needs the same operations in every configuration of a model, so a count that is wrong
-    for one of them (recomputed operations, steps of fewer samples) cannot make it win.
+    for a configuration (recomputed operations, steps of fewer samples) cannot make it win.
     """
     if measured.flops_per_step is None:
         return None

@@ -118,7 +118,7 @@ def build_space(
 ) -> SearchSpace:
     """All that the choices and the batch rule allow.
 
-    A ``accumulation`` choice counts only where it is a list; otherwise it follows from the
+    An ``accumulation`` choice counts only if it is a list; otherwise it follows from the
     global batch. ``data_parallel`` always follows from the mesh.
 
     Raises:
@@ -314,7 +314,7 @@ class KnobChoice:
         values: as the knob has them, in the order of the search; None omits an extra.
         how: how the user left it.
         stages: ZeRO stages that an extra's choice is for; None: all. Elsewhere it is skipped.
-        origin: where the values come from, for people.
+        origin: source of the values, for people.
     """
 
     knob: str
@@ -397,7 +397,7 @@ def micro_batches_to_try(
 
 
 def _thin_out(least: int, most: int) -> tuple[int, ...]:
-    """The whole range, or where it is long a geometric series down from the largest."""
+    """The whole range, or, if it is long, a geometric series down from the largest."""
     if most - least < _ALL_UP_TO:
         return tuple(range(least, most + 1))
     steps = _PER_DOUBLING * most.bit_length()

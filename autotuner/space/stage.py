@@ -76,7 +76,7 @@ class StageProgress:
     further: bool = False
 
     def after(self, record: Record, objective: Objective, *, further: bool) -> StageProgress:
-        """Progress with one more record; ``further``: of a trial with unusual further knobs."""
+        """Progress with one more record; ``further``: the trial has other knobs than usual."""
         trial = record.trial
         counted = replace(
             self,

@@ -89,7 +89,7 @@ class CandidateTable:
         return np.asarray(self[knob] == code, np.bool_)
 
     def numbers(self, extra: str, left_out: float) -> Floats:
-        """Values of an extra that is a number or a truth value; ``left_out`` where it is not."""
+        """Values of an extra that is a number or a truth value; ``left_out`` if a row lacks it."""
         column = dict(self.columns).get(extra, CodedColumn(self[extra], ()))
         values: tuple[Any, ...] = (*(column.categories or ()), left_out)
         return np.array([float(value) for value in values])[column.codes]

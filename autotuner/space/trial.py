@@ -215,7 +215,7 @@ class Measurement:
 
     @property
     def flops_per_gpu_per_s(self) -> float | None:
-        """Floating-point operations per second and rank, where they were counted."""
+        """Floating-point operations per second and rank, if they were counted."""
         if self.flops_per_step is None:
             return None
         return self.flops_per_step / self.world_size / self.mean_step_s

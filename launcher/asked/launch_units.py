@@ -18,6 +18,9 @@ Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
 _T = TypeVar("_T")
 _UNSET = "-1"  # DeepSpeed's way to say that a count is not given
 _WORDS: dict[str, Processes] = {"gpu": "gpu", "cpu": "cpu", "auto": "auto"}
+COUNT = at_least(1, unset=_UNSET)
+"""DeepSpeed's -1 leaves it open."""
+NODE_RANK = at_least(0, "K", unset=_UNSET)
 
 
 def _reader_of(parse: Callable[[str], _T]) -> Callable[[str], _T]:
@@ -145,9 +148,6 @@ def _cores_text(cores: Sequence[int]) -> str:
     return ",".join(map(str, cores))
 
 
-COUNT = at_least(1, unset=_UNSET)
-"""DeepSpeed's -1 leaves it open."""
-NODE_RANK = at_least(0, "K", unset=_UNSET)
 PROCESSES = ValueUnit(metavar="N", read=_read_processes, refuse=refuse_as(_read_processes))
 NODES = ValueUnit(metavar="N", read=_read_nodes)
 PORT = ValueUnit(metavar="PORT", read=_read_port)

@@ -18,6 +18,7 @@ LINE_FORMS = ("csv", "json")
 _JSON = "print one JSON document"
 _FOLDER = ValueUnit(metavar="RESULTS", read=Path, place="1")
 _COUNT = at_least(1)
+_FRAMEWORKS = tuple(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS)))
 
 
 @question
@@ -108,9 +109,6 @@ class CompareCommand(VerbQuestion):
         description="Compare two tuning runs; ratios are of B over A, above 1 where B is faster.",
         examples=("autoconf-launch compare before/autotuning_results autotuning_results",),
     )
-
-
-_FRAMEWORKS = tuple(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS)))
 
 
 @question

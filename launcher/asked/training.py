@@ -45,11 +45,7 @@ from .units import (
 )
 
 MODEL = ValueUnit(metavar="M")
-
-
 SHAPES_GROUP = "shapes (they change the model, or are all of it)"
-
-
 _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
     {
         "layers": (SIZE, "transformer layers"),
@@ -69,6 +65,20 @@ _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
         "expert_ffn": (SIZE, "width of an expert; default --ffn"),
     }
 )
+_MOST_RUNS = 16
+"""Verifying runs that may be asked for."""
+PRECISIONS = tuple(precision.value for precision in Precision)
+HABITS_GROUP = "what is trained, and how"
+TRAINER = choice("trainer", TRAINER_NAMES)
+PRECISION = choice("precision", PRECISIONS)
+CLUSTER = ValueUnit(metavar="C")
+_CLUSTERS = ValueUnit(metavar="C", action="append")
+SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
+_CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
+_OF_ONE_CLUSTER = (
+    *("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times"),
+    *("--measured", "--verify", "--verify-budget"),
+)
 
 
 @question
@@ -87,25 +97,11 @@ class Modelled(VerbQuestion):
     )
 
 
-_MOST_RUNS = 16
-"""Verifying runs that may be asked for."""
-PRECISIONS = tuple(precision.value for precision in Precision)
-HABITS_GROUP = "what is trained, and how"
-TRAINER = choice("trainer", TRAINER_NAMES)
-PRECISION = choice("precision", PRECISIONS)
-CLUSTER = ValueUnit(metavar="C")
-_CLUSTERS = ValueUnit(metavar="C", action="append")
-
-
 class Goal(str, Enum):
     """Goal of a ranking."""
 
     TIME = "time"
     COST = "cost"
-
-
-SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
-_CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
 
 
 def _names(kind: type[Enum]) -> str:
@@ -309,12 +305,6 @@ class RealRuns:
         """A sentence on two bounds of the runs to name."""
         if self.verify is not None and self.verify_budget_usd is not None:
             yield "--verify and --verify-budget cannot be given together; give one of them"
-
-
-_OF_ONE_CLUSTER = (
-    *("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times"),
-    *("--measured", "--verify", "--verify-budget"),
-)
 
 
 @question

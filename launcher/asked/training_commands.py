@@ -23,9 +23,6 @@ class CsvForm(str, Enum):
     """FASOP's columns, with ``*`` between them."""
 
 
-_HABITS_GROUP = "what is trained, and how"
-
-
 @question
 class OnScreen:
     """The answer on the screen, and the script that it may be about."""

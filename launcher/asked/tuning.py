@@ -23,6 +23,12 @@ HOSTS, RESULTS, SCRIPT, TUNING, TRIALS = (
 _MEANING, _SPACE = "what may change", "what is searched"
 OF_A_TUNE = (TUNING, _MEANING, _SPACE, TRIALS, RESULTS)
 """Groups of flags that a launch without a tune has no use for."""
+_GROUP_OF_SETTING = {
+    "metric": TUNING,
+    "max_train_batch_size": _MEANING,
+    **dict.fromkeys(("start_profile_step", "end_profile_step"), TRIALS),
+    **dict.fromkeys(("results_dir", "exps_dir", "overwrite"), RESULTS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +58,6 @@ class UserWords:
     overrides: tuple[tuple[str, Any], ...] = ()
     allow_global_batch_change: bool = False
     keep_global_batch: bool = False
-
-
-_GROUP_OF_SETTING = {
-    "metric": TUNING,
-    "max_train_batch_size": _MEANING,
-    **dict.fromkeys(("start_profile_step", "end_profile_step"), TRIALS),
-    **dict.fromkeys(("results_dir", "exps_dir", "overwrite"), RESULTS),
-}
 
 
 def _setting(name: str) -> tuple[ValueUnit, str, str]:

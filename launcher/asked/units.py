@@ -22,6 +22,10 @@ POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 """Powers of ten by their letters."""
 _FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_MOST_SHOWN = 1 << 24
 
 
 def _accept(value: Any) -> None:
@@ -176,11 +180,6 @@ def frameworks(known: Iterable[str]) -> ValueUnit:
         return given
 
     return ValueUnit(metavar="|".join(names), read=read, known=names)
-
-
-_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def parse_bytes(text: str) -> int:
@@ -375,7 +374,6 @@ def _read_shown(text: str) -> int | None:
     return whole(0, _MOST_SHOWN).read(text) or None
 
 
-_MOST_SHOWN = 1 << 24
 _DIGIT = whole(0, 9_999_999)
 NAME = ValueUnit(metavar="NAME")
 FILE = ValueUnit(metavar="FILE", read=Path)

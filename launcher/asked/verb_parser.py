@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 
 from autoconf_launch.core import ConfigError
 
+_NEAR = 0.8
+"""Least similarity of names of which one may be a slip for the other, if neither begins so."""
+
 
 class _Once(argparse.Action):
     """Stores a value; given twice with different ones, a flag is an error: neither is dropped."""
@@ -88,10 +91,6 @@ def _plain_error(message: str) -> str:
     if what.startswith("--"):
         return what
     return f"{flag} {what}" if what.startswith(("'", '"')) else f"{flag}: {what}"
-
-
-_NEAR = 0.8
-"""Least similarity of names of which one may be a slip for the other, if neither begins so."""
 
 
 def unknown_flag(name: str, known: Iterable[str], where: str) -> ConfigError:

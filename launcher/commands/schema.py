@@ -17,6 +17,9 @@ from autoconf_launch.tuning_spaces import SCHEMAS, schema_text
 from ..asked import Parameter, VerbQuestion, asked_parameters
 from ..verbs import LAUNCHING, VERBS, question_of_verb
 
+_MODELS = ("model", "shapes", "preset")
+"""Parameters of which a question about models needs one."""
+
 
 def schema(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
@@ -75,10 +78,6 @@ def _one_of(known: Sequence[str], one: Parameter) -> dict[str, Any]:
     if isinstance(one.default, tuple):
         return {"type": "array", "items": {"enum": [*known]}}
     return {"enum": [*known, *[None] * one.is_open]}
-
-
-_MODELS = ("model", "shapes", "preset")
-"""Parameters of which a question about models needs one."""
 
 
 def _hints(kind: type) -> dict[str, Any]:

@@ -59,6 +59,8 @@ from ..results import (
 from ..tuning import standings_of
 
 SPACES = "spaces"
+LOOK_EVERY_S = 0.5
+"""Between two looks, each of them one ``stat``."""
 
 
 def show(arguments: Sequence[str]) -> Iterator[str]:
@@ -158,10 +160,6 @@ def compare(arguments: Sequence[str]) -> Iterator[str]:
         yield comparison_text(a, b, found)
 
 
-LOOK_EVERY_S = 0.5
-"""Between two looks, each of them one ``stat``."""
-
-
 def follow_events(results: Results) -> Iterator[Event]:
     """Events of a tune until its folder is free; earlier events come at once.
 
@@ -211,6 +209,8 @@ class _Followed:
         before_s = [0.0, *accumulate(lasts_s[:2])]
         for place, (records, earlier) in enumerate(zip(parts, times, strict=True)):
             first = self._counts[place]
+            if place == 2 and len(records) > first:
+                yield from self._round(contents, before_s[2])
             for record, time_s in [*zip(records, earlier.times_s, strict=True)][first:]:
                 yield self._finish(record, before_s[place] + time_s)
             if place == 1 and len(records) > first:
@@ -225,13 +225,16 @@ class _Followed:
         return TrialFinished(record=record, best=self._best, elapsed_s=elapsed_s)
 
     def _round(self, contents: JournalContents, elapsed_s: float) -> Iterator[RoundFinished]:
-        """The last round that is over, if it is a new one."""
+        """The last round that is over, if it is a new one; launches of the next one show that."""
+        if not contents.finals:
+            return
         noise = estimate_noise(contents.told)
         rounds = rounds_of(contents.records, contents.finals, self._objective, noise)
-        if rounds.count > self._rounds:
-            self._rounds = rounds.count
+        count = rounds.count(before=math.inf if _is_whole(contents) else _last_round(contents))
+        if count > self._rounds:
+            self._rounds = count
             yield RoundFinished(
-                number=rounds.count,
+                number=count,
                 rounds_in_time=self._in_time(rounds, contents),
                 elapsed_s=elapsed_s,
                 standings=standings_of(rounds),
@@ -242,4 +245,16 @@ class _Followed:
         round_s = sum(times_s) / len(times_s)
         search_s = contents.search.spent_s
         in_time = math.ceil(playoff_s(search_s, self._effort) / max(round_s, 1e-9) - 0.5)
-        return max(rounds.count, min(in_time, self._effort.most_rounds))
+        return max(rounds.count(), min(in_time, self._effort.most_rounds))
+
+
+def _last_round(contents: JournalContents) -> int:
+    return contents.finals[-1].trial.attempt
+
+
+def _is_whole(contents: JournalContents) -> bool:
+    """Whether all launches of the last round are known to have come back."""
+    number = _last_round(contents)
+    last = [record.trial for record in contents.finals if record.trial.attempt == number]
+    members = {trial.turn.next_name for trial in last if trial.turn}
+    return bool(contents.soaks) or (bool(members) and members <= {trial.name for trial in last})

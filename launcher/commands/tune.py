@@ -111,6 +111,10 @@ from ..tuning import (
 from .launch import run_to_end
 
 _T = TypeVar("_T")
+_TF32_SWITCHES = {"hf_trainer": "--tf32 true"}
+"""Words of dialects whose scripts have some for it."""
+_MUCH = 0.25
+"""Share of a budget that is worth another trial after the playoff."""
 
 
 def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None = None) -> int:
@@ -249,10 +253,6 @@ def _say_faster_formats(job: TuningJob, spec: ModelSpec | None) -> None:
         job.listener(Note(text=text))
 
 
-_TF32_SWITCHES = {"hf_trainer": "--tf32 true"}
-"""Words of dialects whose scripts have some for it."""
-
-
 def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     """Say what would be tried, for how long and for how much money."""
     ready = _prepare(job, backend, folder)
@@ -345,10 +345,6 @@ def _say_begun(ready: _Prepared, limits: SearchLimits) -> None:
             verifies=job.request.verifies,
         )
     )
-
-
-_MUCH = 0.25
-"""Share of a budget that is worth another trial after the playoff."""
 
 
 def _goes_on(budget: TimeBudget, study: Study, confirmation_s: float) -> bool:

@@ -40,6 +40,17 @@ from ..config_file import read_config
 
 _NEAR = 0.8
 _OWN = "autoconf"
+_ANY_PLAN = RunPlan(days=1.0, nodes=1, gpus_per_node=1, tokens_b=1e9)
+_SEQUENCES: tuple[Key, ...] = (
+    ("data", "seq_length"),
+    ("model", "config", "seq_length"),
+    ("model", "data", "seq_length"),
+    ("model", "encoder_seq_length"),
+    ("model", "seq_length"),
+)
+_LINK = "${"
+_STD = 0.02
+"""Initial deviation, unused here: a reader of whole files requires one."""
 
 
 def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> RawConfig:
@@ -111,19 +122,6 @@ def _near_misses(given: RawConfig, known: RawConfig) -> Iterator[str]:
             if close:
                 yield f"{dotted_name(path[:depth])} is unknown; did you mean '{close[0]}'?"
             break
-
-
-_ANY_PLAN = RunPlan(days=1.0, nodes=1, gpus_per_node=1, tokens_b=1e9)
-_SEQUENCES: tuple[Key, ...] = (
-    ("data", "seq_length"),
-    ("model", "config", "seq_length"),
-    ("model", "data", "seq_length"),
-    ("model", "encoder_seq_length"),
-    ("model", "seq_length"),
-)
-_LINK = "${"
-_STD = 0.02
-"""Initial deviation, unused here: a reader of whole files requires one."""
 
 
 def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:

@@ -53,11 +53,7 @@ from ..machine import cpu_machine, is_cpu
 from .requests import PlanRequest, TrainingRequest
 
 _FILES = (".yaml", ".yml", ".json", ".hjson")
-
-
 _MOST_DOUBLINGS = 10
-
-
 _PASSES = 3.0
 """Operations of forward and backward over those of the forward pass."""
 

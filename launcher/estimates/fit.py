@@ -61,6 +61,9 @@ from .requests import FitRequest, TrainingRequest
 from .runnable import RowState, layout_state, trainer_of_layout
 from .trainers import default_zero, has_sequence, rules_of
 
+_LEAST_BYTES = 0.5
+"""No format stores a weight in less; where even these have no room, no layout needs a look."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFits:
@@ -366,10 +369,6 @@ def _order(cluster: ClusterSpec, layout: Layout) -> tuple[int, ...]:
                 "one after the other."
             )
     return tuple(cluster.node_kinds[node] for node in nodes)
-
-
-_LEAST_BYTES = 0.5
-"""No format stores a weight in less; where even these have no room, no layout needs a look."""
 
 
 def smallest_cluster(training: TrainingRequest) -> ClusterSpec | None:

@@ -48,8 +48,6 @@ _COMMIT = re.compile(r"[\w.-]+")
 _CONFIG = "config.json"
 _TIMEOUT_S = 5.0
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
-
-
 _TRANSFORMERS_TIMEOUT_S = 120
 _WITH_TRANSFORMERS = """
 import sys
@@ -86,6 +84,12 @@ json.dump({"sizes": read, "parts": parts, "parameters": count, "states": states}
 """
 _NEAR_COUNT = 0.01
 """How far our count of an unknown type's weights may be off."""
+_TIED = ("tie_word_embeddings",)
+_T5_TYPES = frozenset({"t5", "mt5", "umt5"})
+_TYPE = re.compile(r"\w[\w.-]+")
+_TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
+_HEAD = 64
+_USUAL_EXPERTS = 2
 
 
 def hugging_face_model(config: RawConfig, path: Path) -> Architecture:
@@ -143,10 +147,6 @@ def _as_tied(config: RawConfig, path: Path) -> RawConfig:
     return config.with_value(_TIED, _through_transformers(config, path)["sizes"][_TIED[0]])
 
 
-_TIED = ("tie_word_embeddings",)
-_T5_TYPES = frozenset({"t5", "mt5", "umt5"})
-
-
 def _through_transformers(config: RawConfig, path: Path) -> dict[str, Any]:
     kind = str(config.get(("model_type",)))
     if not _may_know(kind):
@@ -186,10 +186,6 @@ def _may_know(kind: str) -> bool:
         texts = [table.read_text(errors="replace") for table in tables if table.is_file()]
         return not texts or any(f'("{kind}", ' in text or f'"{kind}": ' in text for text in texts)
     return True
-
-
-_TYPE = re.compile(r"\w[\w.-]+")
-_TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
 
 
 def is_hub_id(text: str) -> bool:
@@ -275,12 +271,6 @@ def _unknown(model_id: str, why: str) -> ConfigError:
         f"--model {model_id} is neither a file nor in our table or the Hugging Face cache, and "
         f"{why}. Nearest known: {nearest_model_id(model_id)}."
     )
-
-
-_HEAD = 64
-
-
-_USUAL_EXPERTS = 2
 
 
 def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:

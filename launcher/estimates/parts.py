@@ -44,6 +44,7 @@ from .runnable import has_uneven, ranking_rules
 
 NETWORK_FACTORS = (0.5, 2.0)
 """Rates of all networks between nodes, over those of the question, that may change a choice."""
+_LAYER_COLUMNS = ("model", "gpu", "tp", "layer_index", "fwd_time_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,9 +262,6 @@ def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> Ma
         memory_bytes=min(memory, bound),
         usd_per_hour=hourly,
     )
-
-
-_LAYER_COLUMNS = ("model", "gpu", "tp", "layer_index", "fwd_time_s")
 
 
 @dataclass(frozen=True, slots=True)

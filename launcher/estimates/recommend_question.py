@@ -42,6 +42,9 @@ _SEEDS_GPU = "A100-SXM-80GB"
 _SEEDS_GPUS = {80.0: _SEEDS_GPU, 40.0: "A100-SXM-40GB"}
 """What NVIDIA's tools count on: DGX A100 with either memory."""
 _SEEDS_MEMORY_GB = 80.0
+_SAME_SIZE, _NEAR_SIZE = 0.01, 0.04
+"""How far the count of a published model may be off a size, and off the size in its name."""
+_USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +171,6 @@ def notes_on_rate(request: RecommendQuestion, cluster: ChosenCluster) -> Iterato
             f"--tflops-per-gpu is {request.tflops_per_gpu:g}, above the peak of {gpu.name} "
             f"({peak:g}): no training reaches the days of the formula."
         )
-
-
-_SAME_SIZE, _NEAR_SIZE = 0.01, 0.04
-"""How far the count of a published model may be off a size, and off the size in its name."""
-
-
-_USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 
 
 def with_model(request: RecommendCommand, model: Architecture) -> RecommendCommand:

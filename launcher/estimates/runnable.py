@@ -45,6 +45,8 @@ UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
 UNKNOWN_MODEL = "runtime_model"
 """The rule on models of which nobody knows what could be split."""
+_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
+"""Layouts of a kind that no published run has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +136,6 @@ def ranking_rules(
 ) -> tuple[tuple[LayoutRule, ...], tuple[LayoutRule, ...]]:
     """Rules on all layouts of a question, and rules whose breakers are not to use first."""
     return layout_rules(request), apart_rules(request)
-
-
-_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
-"""Layouts of a kind that no published run has."""
 
 
 def apart_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:

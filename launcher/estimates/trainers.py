@@ -26,16 +26,10 @@ from .requests import TrainingRequest
 
 BY_SCRIPT = "by the script"
 """Why a trainer is a script's."""
-
-
 _GENERAL = "huggingface"
 """The trainer of what the usual one lacks, if it has it."""
-
-
 _WRITTEN = 128
 """``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
-
-
 USUAL_TRAINER = TrainerChoice(name="megatron", why="checked against NVIDIA's published trainings")
 """The trainer of :func:`usual_training`, against which the published speeds are held."""
 

@@ -61,6 +61,10 @@ from .script import TracedScript
 _MOST_DOUBLINGS = 20
 PeakOf: TypeAlias = Callable[[Layout], float]
 """Bytes that the fullest rank of a layout needs."""
+_LEAST_FACTOR = 0.25
+_TRIES = 3
+_SHOWN = 10
+_MOST_SIZES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +188,6 @@ def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
     return sum(float(sizes[0]) for _, sizes in traced_memory(_table([layout]), _workload(asked)))
 
 
-_LEAST_FACTOR = 0.25
-_TRIES = 3
-
-
 def traced_factor(script: TracedScript, training: TrainingRequest) -> float:
     """Activation memory of the script's own pass, over the formulas of its shapes.
 
@@ -283,9 +283,6 @@ def _row(
     )
 
 
-_SHOWN = 10
-
-
 def fit_by_pieces(request: FitRequest, script: TracedScript) -> tuple[FitAnswer, tuple[Room, ...]]:
     """The fit of the requested layout, and the room that each ZeRO stage leaves.
 
@@ -365,9 +362,6 @@ def _layout_variants(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
                 )
                 if changed != layout:
                     yield changed
-
-
-_MOST_SIZES = 64
 
 
 def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PlanAnswer:

@@ -44,6 +44,11 @@ _LAUNCHER_MODULES = (
 )
 _DIVIDER = "--"
 _STAGES = {"FullyShardedDataParallel": 3}
+_ARCHITECTURE_ALONE = (
+    *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
+    *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
+    *("--flash-attention", "--trainer", "--tokens", "--objective", "--gpus-needed"),
+)
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
@@ -275,13 +280,6 @@ def _trainer_of(script: TracedScript) -> TrainerChoice:
     wrapper = script.found.wrapper or ""
     name = "deepspeed" if wrapper == "DeepSpeedEngine" else "huggingface"
     return TrainerChoice(name=name, why=BY_SCRIPT)
-
-
-_ARCHITECTURE_ALONE = (
-    *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
-    *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
-    *("--flash-attention", "--trainer", "--tokens", "--objective", "--gpus-needed"),
-)
 
 
 def check_pieces(

@@ -49,6 +49,17 @@ from ..spelling import silent_variables
 
 _NEAR = 0.005
 """Share of the weights that an architecture's formulas may be off by."""
+_LOOK_S = 0.2
+_SLOW_S = 10.0
+"""After these a listener hears what runs and where its output is."""
+_MEMORY_SHARE = 0.9
+"""Share of the free memory that the script and each of its forks may take."""
+_KILLED = 128 + 9
+_MEMORY = (
+    "ran out of this machine's memory before its first forward and backward pass was over, also "
+    "with fake weights; try it with a smaller batch, or where there is more memory."
+)
+_NO_GPU = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,19 +207,6 @@ def _title(document: dict[str, Any], name: str) -> str:
     classes: Sequence[str] = document.get("architectures") or ()
     path = str(document.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
     return path or (classes[0] if classes else f"{document.get('model_type')} of {name}")
-
-
-_LOOK_S = 0.2
-_SLOW_S = 10.0
-"""After these a listener hears what runs and where its output is."""
-_MEMORY_SHARE = 0.9
-"""Share of the free memory that the script and each of its forks may take."""
-_KILLED = 128 + 9
-_MEMORY = (
-    "ran out of this machine's memory before its first forward and backward pass was over, also "
-    "with fake weights; try it with a smaller batch, or where there is more memory."
-)
-_NO_GPU = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""))
 
 
 def first_forward(command: ScriptCommand, time_limit_s: float, listener: Listener) -> FirstForward:

@@ -28,6 +28,20 @@ from ..results import terminal_text
 from .board import Board, PhaseProgress
 from .lines import LinesView, wrap_sentences
 
+DRAW_EVERY_S = 0.125
+TICK_S = 0.5
+_LINES_BESIDE_ROWS = 6
+_LEAST_BAR, _MOST_BAR = 8, 24
+_GAP = "  "
+_LEFT_COLUMNS = ("config", "status")
+_DROPPED_FIRST = ("predicted", "memory", "trial", "measured")
+_STYLES = {
+    RowKind.RUNNING: "cyan",
+    RowKind.MEASURED: "",
+    RowKind.BEST: "bold green",
+    RowKind.FAILED: "red",
+}
+
 
 @contextmanager
 def tick_every(tick: Callable[[], None], every_s: float) -> Iterator[None]:
@@ -50,21 +64,6 @@ def tick_every(tick: Callable[[], None], every_s: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-
-
-DRAW_EVERY_S = 0.125
-TICK_S = 0.5
-_LINES_BESIDE_ROWS = 6
-_LEAST_BAR, _MOST_BAR = 8, 24
-_GAP = "  "
-_LEFT_COLUMNS = ("config", "status")
-_DROPPED_FIRST = ("predicted", "memory", "trial", "measured")
-_STYLES = {
-    RowKind.RUNNING: "cyan",
-    RowKind.MEASURED: "",
-    RowKind.BEST: "bold green",
-    RowKind.FAILED: "red",
-}
 
 
 class LiveView:

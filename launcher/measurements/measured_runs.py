@@ -56,20 +56,6 @@ from .row_shape import RowShape
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
 _BEFORE = 2
 """Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
-
-
-def noted_stage_layers(one: PublishedRow) -> tuple[int, ...] | None:
-    """Layers of each pipeline stage as the row's note gives them; None without them."""
-    match = _BOUNDARIES.search(one.note)
-    if match is None:
-        return None
-    edges = np.array([int(edge) for edge in match[1].split(",")])
-    if len(edges) != one.layout.pipeline_parallel + 1:
-        return None
-    inside = np.clip(edges - _BEFORE, 0, one.shape.layers)
-    return tuple(np.diff(inside).tolist())
-
-
 _SOURCES = (
     ("bigscience-workshop/bigscience", "megatron-deepspeed"),
     ("VIA-Research/vTrain", "megatron-deepspeed"),
@@ -105,6 +91,23 @@ _FAST_BYTES_PER_S = 100e9 / 8
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|GB/s)", re.IGNORECASE)
 _COUNT_BEFORE = re.compile(r"(\d+)\s*x\s*(?:[A-Za-z][\w-]*\s+)?$")
 _COUNT_AFTER = re.compile(r"^\s*x\s*(\d+)")
+MIXED_GPUS = "mixed GPUs"
+TOO_FAST = "faster than the peak of its GPUs"
+_OFFLOADING = ("GB200", "GB300", "GH200")
+"""GPUs on one board with their host, whose memory NVIDIA's recipes send activations to instead
+(Megatron-Bridge, ``cpu_offloading_num_layers`` of Llama 3 70B on GB200)."""
+
+
+def noted_stage_layers(one: PublishedRow) -> tuple[int, ...] | None:
+    """Layers of each pipeline stage as the row's note gives them; None without them."""
+    match = _BOUNDARIES.search(one.note)
+    if match is None:
+        return None
+    edges = np.array([int(edge) for edge in match[1].split(",")])
+    if len(edges) != one.layout.pipeline_parallel + 1:
+        return None
+    inside = np.clip(edges - _BEFORE, 0, one.shape.layers)
+    return tuple(np.diff(inside).tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,10 +249,6 @@ def is_lora(one: PublishedRow) -> bool:
     return "lora" in one.shape.name.lower()
 
 
-MIXED_GPUS = "mixed GPUs"
-TOO_FAST = "faster than the peak of its GPUs"
-
-
 def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> bool:
     """True if a step is faster than only the layers' matrix products at the GPU's peak.
 
@@ -353,11 +352,6 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
         place = machine(first.gpu if known_accelerator(first.gpu) else _ANY_GPU)
         peaks[same] = estimate(table, workload_of(first), place).peak_bytes_C
     return peaks
-
-
-_OFFLOADING = ("GB200", "GB300", "GH200")
-"""GPUs on one board with their host, whose memory NVIDIA's recipes send activations to instead
-(Megatron-Bridge, ``cpu_offloading_num_layers`` of Llama 3 70B on GB200)."""
 
 
 def with_recompute(measurements: Sequence[PublishedRow]) -> tuple[PublishedRow, ...]:

@@ -44,14 +44,11 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("interconnect", "what nodes of the GPU usually have"),
 )
 """What an empty optional setting means."""
-
 _WHAT_RAN = ("model", "gpu", "n_gpus")
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
 COLUMNS = ("model", "seq", "gpu", "n_gpus", *_DEGREES, "step_time_s")
 """What no table can do without; those of the model may follow from its name."""
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
-
-
 _PRECISIONS = {
     **{one.value.replace("_", "-"): one for one in Precision},
     **dict.fromkeys(("", "amp-bf16"), Precision.BF16),
@@ -62,6 +59,27 @@ _PRECISIONS = {
     "fp8-sc": Precision.FP8_BLOCKWISE,
     "fp8-mx": Precision.MXFP8,
 }
+READ_COLUMNS = frozenset(
+    {
+        *COLUMNS,
+        *MODEL_COLUMNS,
+        *(name for name, _ in DEFAULTS),
+        *("gpus_per_node", "compile", "async_tp", "precision", "cp", "ep"),
+        *EXPERT_COLUMNS,
+        "kv_heads",
+        "params_b",
+        "arch",
+        "mem_gb",
+        "source",
+        "trainer",
+        "note",
+    }
+)
+_ALIKE = 0.8
+"""Likeness of ``difflib`` from which on a column's name is a slip of another."""
+_SEE = "see benchmarks/ground_truth/README.md for what a table of measurements has"
+_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
+_MOST_COLUMNS = 1000
 
 
 class SkippedRowError(ConfigError):
@@ -246,30 +264,6 @@ def _flag(cell: Mapping[str, str], name: str) -> bool | None:
     return cell[name] in ("1", "true", "True") if cell.get(name) else None
 
 
-READ_COLUMNS = frozenset(
-    {
-        *COLUMNS,
-        *MODEL_COLUMNS,
-        *(name for name, _ in DEFAULTS),
-        *("gpus_per_node", "compile", "async_tp", "precision", "cp", "ep"),
-        *EXPERT_COLUMNS,
-        "kv_heads",
-        "params_b",
-        "arch",
-        "mem_gb",
-        "source",
-        "trainer",
-        "note",
-    }
-)
-_ALIKE = 0.8
-"""Likeness of ``difflib`` from which on a column's name is a slip of another."""
-
-
-_SEE = "see benchmarks/ground_truth/README.md for what a table of measurements has"
-_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A line that does not count, or counts with a warning."""
@@ -350,9 +344,6 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise ConfigError(f"{path} cannot be read as a CSV table: {reason}.") from error
-
-
-_MOST_COLUMNS = 1000
 
 
 def _refuse_header(path: Path, header: Sequence[str] | None) -> None:

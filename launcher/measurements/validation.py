@@ -50,6 +50,8 @@ from .measured_runs import (
 from .row import MeasurementFile, PublishedRow, read_measurements
 
 BAD_ROW = "bad row"
+_MILLI = 300.0
+"""Errors of predictions are far below it, and 1,000 is above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +216,6 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
             for i in sorted(rows)
         ),
     )
-
-
-_MILLI = 300.0
-"""Errors of predictions are far below it, and 1,000 is above."""
 
 
 def suspected_unit(name: str, over_predicted: Sequence[float]) -> Iterator[str]:

@@ -14,7 +14,9 @@ from autoconf_launch.core import GIB, pareto_front
 
 from ..estimates import PlanAnswer, Recommendation
 from ..report import cluster_text, name_of, nodes_text, seconds_text, step_waterfall
-from .charts import (
+from .page import (
+    Chart,
+    HtmlPage,
     Traces,
     axis,
     bar_trace,
@@ -23,7 +25,6 @@ from .charts import (
     memory_chart,
     waterfall_chart,
 )
-from .page import Chart, HtmlPage
 
 _MOST_DRAWN = 12
 _MOST_NAMED = 12

@@ -27,7 +27,10 @@ from ..report import (
     shown_name,
 )
 from ..results import Earlier, Results, read_file
-from .charts import (
+from .page import (
+    Chart,
+    HtmlPage,
+    Table,
     Traces,
     agreement_chart,
     axis,
@@ -35,9 +38,9 @@ from .charts import (
     line_trace,
     marker_trace,
     memory_chart,
+    table_rows,
     waterfall_chart,
 )
-from .page import Chart, HtmlPage, Table, table_rows
 
 _COLUMNS = (
     *(column for column in TRIAL_COLUMNS if column.header),

@@ -36,6 +36,32 @@ if TYPE_CHECKING:  # with numpy, which --help does not wait for
     from autoconf_launch.autotuner.playoff import TimeRange
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+_ROUGH_UNITS = ((7200.0, 3600.0, "hours", 1), (120.0, 60.0, "minutes", 0), (0.0, 1.0, "s", 0))
+"""From how many seconds on a rough time is in which unit, with how many decimals."""
+_GB = 1e9
+_SMALL_BYTES = 1e5
+_SHORT_S = 0.1
+_MIB = 2**20
+_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+TF32_SWITCH = "torch.set_float32_matmul_precision('high')"
+_DEGREES = {
+    "tensor_parallel": "tensor",
+    "pipeline_parallel": "pipeline",
+    "virtual_pipeline": "virtual",
+    "context_parallel": "context",
+    "expert_parallel": "expert",
+    "recompute": "recompute",
+    "offload": "offload",
+}
+"""Words before a value; other knobs go by their own names."""
+_LAST = ("accumulation", "micro_batch")
+_PIPE_PADDING = 2
+"""Characters that a header of a pipe table has at least besides its own, as tabulate's."""
+_FORMULA = ("=", "+", "-", "@")
+"""How a cell begins that a spreadsheet computes."""
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
+_WIDEST = 10.0
+"""How far the end of an interval may be from a ratio that is given."""
 
 
 def duration_text(seconds: float) -> str:
@@ -45,10 +71,6 @@ def duration_text(seconds: float) -> str:
             number = _three_digits(seconds / size)
             return f"{number} {name.removesuffix('s') if number == '1' else name}"
     return f"{_three_digits(seconds)} s"
-
-
-_ROUGH_UNITS = ((7200.0, 3600.0, "hours", 1), (120.0, 60.0, "minutes", 0), (0.0, 1.0, "s", 0))
-"""From how many seconds on a rough time is in which unit, with how many decimals."""
 
 
 def range_text(seconds: TimeRange) -> str:
@@ -89,11 +111,6 @@ def step_time_text(duration_s: float) -> str:
     return f"{number_text(1e3 * duration_s)} ms"
 
 
-_GB = 1e9
-_SMALL_BYTES = 1e5
-_SHORT_S = 0.1
-
-
 def step_text(step: int) -> str:
     """Progress of a running trial."""
     return f"step {step}" if step else "starting"
@@ -106,10 +123,6 @@ def size_text(count_bytes: float) -> str:
     if count_bytes < _GB / 10:
         return f"{count_bytes / 1e6:.1f} MB"
     return f"{count_bytes / _GB:.2f} GB"
-
-
-_MIB = 2**20
-_SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def memory_unit(largest_bytes: float) -> tuple[str, int]:
@@ -163,9 +176,6 @@ def trainers_text(rows: Sequence[tuple[str, int]]) -> str:
     if len(rows) == 1:
         return f"Trainer: {rows[0][0]}."
     return f"Trainers: {', '.join(f'{name} ({count} rows)' for name, count in rows)}."
-
-
-TF32_SWITCH = "torch.set_float32_matmul_precision('high')"
 
 
 def format_gains_text(gains: Sequence[FormatGain], tf32_switch: str = TF32_SWITCH) -> str:
@@ -236,19 +246,6 @@ def shown_name(trial: Trial) -> str:
     return soaked_name(trial)
 
 
-_DEGREES = {
-    "tensor_parallel": "tensor",
-    "pipeline_parallel": "pipeline",
-    "virtual_pipeline": "virtual",
-    "context_parallel": "context",
-    "expert_parallel": "expert",
-    "recompute": "recompute",
-    "offload": "offload",
-}
-"""Words before a value; other knobs go by their own names."""
-_LAST = ("accumulation", "micro_batch")
-
-
 def label(candidate: Candidate) -> str:
     """``ZeRO 1 · micro 16 · accum 1``, and all other values that are not defaults.
 
@@ -304,13 +301,6 @@ def table_of(
     if markdown:
         return "\n".join(f"|{'|'.join(line)}|" for line in lines)
     return "\n".join("  ".join(line).rstrip() for line in lines)
-
-
-_PIPE_PADDING = 2
-"""Characters that a header of a pipe table has at least besides its own, as tabulate's."""
-_FORMULA = ("=", "+", "-", "@")
-"""How a cell begins that a spreadsheet computes."""
-_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
@@ -371,10 +361,6 @@ def _csv_text(value: str) -> str:
     text = visible(value)
     is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
     return text if is_plain else f"'{text}"
-
-
-_WIDEST = 10.0
-"""How far the end of an interval may be from a ratio that is given."""
 
 
 def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:

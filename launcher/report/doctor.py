@@ -23,6 +23,16 @@ from .tables import each, rows_documents, rows_text
 
 _GIGA, _TERA = 1e9, 1e12
 DOCTOR_SCHEMA_VERSION = 1
+LINK_COLUMNS = (
+    each("hosts", lambda a, link: [*link.hosts], "link", " - ".join, is_left=True),
+    each(
+        *("all_reduce_bytes_per_s", "bytes_per_s", "all-reduce"),
+        shown=lambda rate: f"{rate / _GIGA:.3g} GB/s",
+    ),
+    each("latency_s", "", "of one number", duration_text),
+)
+SLOW_GPU = 0.8
+"""Share of the pace in our tables below which a GPU counts as slow."""
 
 
 def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
@@ -63,14 +73,6 @@ HOST_COLUMNS = (
     each("", lambda a, node: node.devices[0].memory_bytes, "memory of each", memory_size),
     each("", lambda a, node: a.flops_per_s(node.host), "slowest slot's product", _pace_text),
     each("", _share, "of what it reaches", percent),
-)
-LINK_COLUMNS = (
-    each("hosts", lambda a, link: [*link.hosts], "link", " - ".join, is_left=True),
-    each(
-        *("all_reduce_bytes_per_s", "bytes_per_s", "all-reduce"),
-        shown=lambda rate: f"{rate / _GIGA:.3g} GB/s",
-    ),
-    each("latency_s", "", "of one number", duration_text),
 )
 
 
@@ -161,10 +163,6 @@ def _node_document(node: Node, bytes_per_s: float | None) -> dict[str, Any]:
     gpu = node.devices[0]
     name = known_accelerator(gpu.name, gpu.memory_bytes) or gpu.name
     return {"gpu": name, "gpus": len(node.devices), **measured}
-
-
-SLOW_GPU = 0.8
-"""Share of the pace in our tables below which a GPU counts as slow."""
 
 
 def gpu_problems(host: str, gpu: GpuCheck, flops_per_s: float) -> Iterator[str]:

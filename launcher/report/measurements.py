@@ -36,6 +36,13 @@ from .plan_reasons import name_of
 from .tables import Column, each, rows_documents, rows_header, rows_lines, rows_text
 
 _SCHEMA_VERSION = 1
+_ORDER = (
+    "Layouts are in the order of the step plus one spread of what the runs leave unknown, so one "
+    "unlike those that ran is first only where it is clearly faster."
+)
+_FRAMEWORKS = {NATIVE: "our runtime", "megatron": "Megatron-LM"}
+_SAME_BAND = 0.99
+"""Share of a band above which it counts as the same."""
 
 
 def validation_document(
@@ -203,12 +210,6 @@ def _problems(file: MeasurementFile) -> list[dict[str, object]]:
     ]
 
 
-_ORDER = (
-    "Layouts are in the order of the step plus one spread of what the runs leave unknown, so one "
-    "unlike those that ran is first only where it is clearly faster."
-)
-
-
 def _count_text(count: int) -> str:
     return f"{count:,}"
 
@@ -264,9 +265,6 @@ def training_runs_document(found: TrainingRuns) -> dict[str, Any]:
         "runs": rows_documents(RUN_COLUMNS, found.runs),
         "skipped": [{"line": one.line, "why": one.text} for one in found.skipped],
     }
-
-
-_FRAMEWORKS = {NATIVE: "our runtime", "megatron": "Megatron-LM"}
 
 
 def _layers_text(answer: Any, one: NamedRun) -> str:
@@ -327,10 +325,6 @@ def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) 
 def _total(found: Verifying) -> str:
     usd = [one.verifying.usd for one in found.named]
     return "" if None in usd else f"; {number_text(sum(x or 0.0 for x in usd), 3)} USD in all"
-
-
-_SAME_BAND = 0.99
-"""Share of a band above which it counts as the same."""
 
 
 def _further(found: Verifying) -> Iterator[str]:

@@ -65,6 +65,9 @@ from .tables import cells_table, each, rows_documents, rows_header, rows_lines, 
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
+_WORTH_NAMING = 0.99
+"""Share of the best step below which a layout with less headroom is named."""
+_CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
 def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
@@ -306,10 +309,6 @@ def _is_safe(answer: PlanAnswer, one: Planned) -> bool:
     return one.peak_bytes <= (1.0 - answer.request.headroom) * one.limit_bytes
 
 
-_WORTH_NAMING = 0.99
-"""Share of the best step below which a layout with less headroom is named."""
-
-
 def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
     if answer.cluster.are_nodes_equal:
         flag = "--pareto" if answer.request.pareto else "--csv-form fasop or --layer-times"
@@ -394,9 +393,6 @@ def _clusters_text(answers: Sequence[PlanAnswer]) -> str:
     return "\n\n".join(
         (training_text(answers[0].request.training), table, "\n".join(_cluster_notes(answers)))
     )
-
-
-_CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
 def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:

@@ -36,6 +36,11 @@ _PRICE_CHANGE = 0.2
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
 _MOST_NAMED = 2
+REJECTED_COLUMNS = (
+    each("", lambda found, one: RULES_IN_WORDS[one[0]], "ruled out", is_left=True),
+    each("", lambda found, one: f"{one[1]:,}", "layouts"),
+)
+_MUCH_LONGER = 1.05
 
 
 def name_of(layout: Layout) -> str:
@@ -232,12 +237,6 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
         f"no layout is within the limits: the fastest that fits {text} for all tokens, but "
         f"{' and '.join(limits)}; --gpus-needed counts the GPUs that are."
     )
-
-
-REJECTED_COLUMNS = (
-    each("", lambda found, one: RULES_IN_WORDS[one[0]], "ruled out", is_left=True),
-    each("", lambda found, one: f"{one[1]:,}", "layouts"),
-)
 
 
 def rejected_table(found: Plan) -> str:
@@ -453,6 +452,3 @@ def hidden_sends(first: Planned, training: Training) -> Iterator[str]:
             "between pipeline stages are assumed to be hidden behind computation; if none is, "
             f"its step takes {percent(waiting_s / own_s - 1)} longer."
         )
-
-
-_MUCH_LONGER = 1.05

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from ..estimates import GpusForDays, Recommendation, Verifying
 
-
 RECOMMEND_SCHEMA_VERSION = 3
 
 

@@ -58,10 +58,9 @@ _AFTER = {
     FolderState.FINISHED: "finished",
     FolderState.STOPPED: "stopped before its end; the same command continues from here",
 }
-
-
 ABOVE_PEAK = "FLOPS above the peak of its GPUs: their count or the step time is wrong"
 _SEARCH, _PLAYOFF, _VERIFICATION = "search", "playoff", "verification run"
+_WORDS = {"a": "A", "b": "B", "tie": "tie"}
 
 
 class RowKind(Enum):
@@ -382,9 +381,6 @@ def _pair_columns(objective: Objective) -> tuple[Column, ...]:
         each("", "ratio", "95 % interval", lambda x: f"{x.low:.2f} to {x.high:.2f}", is_left=True),
         each("faster", "verdict.value", "faster", _WORDS.__getitem__, omit="tie", is_left=True),
     )
-
-
-_WORDS = {"a": "A", "b": "B", "tie": "tie"}
 
 
 def _outcome_text(found: dict[str, Any]) -> str:

@@ -41,6 +41,23 @@ from .cells import (
 )
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
+_OBSTACLES = {
+    Obstacle.BASELINE_NOT_MEASURED: "your configuration was not measured",
+    Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
+    Obstacle.OTHER_BATCH: "their global batches are {batches[0]} and {batches[1]}",
+    Obstacle.NO_LOSSES: "the script reports no finite losses",
+    Obstacle.BASELINE_INFINITE: "the losses of your configuration are finite in only one launch",
+    Obstacle.BASELINE_DIFFERS: (
+        "two launches of your configuration differ by {percent:.1f} % (the script draws new data "
+        "or weights each time)"
+    ),
+}
+_MOST_PLANNED = 24
+_PLANNED_HEADERS = ("config", "predicted", "samples/s", "memory")
+_START_SHARE = 0.9
+"""Share of a budget that the launcher's own start leaves for a trial."""
+_ENOUGH = 3.0
+"""Times a time that was too short: the budget to suggest."""
 
 
 def bound_text(bound: OptimalityBound) -> str:
@@ -159,19 +176,6 @@ def skipped_text(left: Skipped) -> str:
     return f"{skipped} skipped: {why}."
 
 
-_OBSTACLES = {
-    Obstacle.BASELINE_NOT_MEASURED: "your configuration was not measured",
-    Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
-    Obstacle.OTHER_BATCH: "their global batches are {batches[0]} and {batches[1]}",
-    Obstacle.NO_LOSSES: "the script reports no finite losses",
-    Obstacle.BASELINE_INFINITE: "the losses of your configuration are finite in only one launch",
-    Obstacle.BASELINE_DIFFERS: (
-        "two launches of your configuration differ by {percent:.1f} % (the script draws new data "
-        "or weights each time)"
-    ),
-}
-
-
 def meaning_text(meaning: LossComparison) -> str:
     """Result of the comparison of losses with its tolerance, or the obstacle."""
     if meaning.obstacle is not None:
@@ -269,9 +273,6 @@ def _playoff(decision: Decision) -> Iterator[str]:
             yield f"{name} failed in the playoff ({why}) and was eliminated."
 
 
-_MOST_PLANNED = 24
-
-
 def planned_tune_text(
     planned: Sequence[tuple[Candidate, Prediction | None]],
     limit_bytes: int,
@@ -304,9 +305,6 @@ def planned_tune_text(
             "No trial was run; the same command without --dry-run starts with this profile.",
         )
     )
-
-
-_PLANNED_HEADERS = ("config", "predicted", "samples/s", "memory")
 
 
 def _planned_row(
@@ -347,12 +345,6 @@ def refusal_text(found: Refusal) -> str:
         f"{found.name} used {100 * found.memory_share:.1f} % of memory in its verification run, "
         f"more than {100 * MOST_MEMORY:.0f} %."
     )
-
-
-_START_SHARE = 0.9
-"""Share of a budget that the launcher's own start leaves for a trial."""
-_ENOUGH = 3.0
-"""Times a time that was too short: the budget to suggest."""
 
 
 def _time(seconds: float) -> str:

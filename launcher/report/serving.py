@@ -177,7 +177,7 @@ def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
     recommended = (answer.recommended,) if answer.recommended else ()
     document: dict[str, Any] = {
         "schema_version": INFERENCE_SCHEMA_VERSION,
-        **_serving_document(answer.serving),
+        **_serving_document(answer),
         "considered": plan.considered,
         "fit": plan.fit,
         "within": plan.within,
@@ -187,14 +187,17 @@ def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
         "ttft_band": ttft,
         "token_time_band": token,
         "recommended": next(iter(rows_documents(POINT_COLUMNS, recommended, answer)), None),
+        "why_nothing": None if recommended else why_not_within(answer),
         "best": rows_documents(POINT_COLUMNS, plan.best[: request.top], answer),
+        "notes": [*_notes(answer)] if answer.rows else [],
     }
     if request.pareto:
         document["front"] = rows_documents(POINT_COLUMNS, plan.front, answer)
     return document
 
 
-def _serving_document(serving: Serving) -> dict[str, Any]:
+def _serving_document(answer: _Answer) -> dict[str, Any]:
+    serving, price = answer.serving, answer.price
     return {
         "model": serving.model.name,
         "parameters": parameters(serving.model),
@@ -203,6 +206,8 @@ def _serving_document(serving: Serving) -> dict[str, Any]:
         "engine": serving.engine,
         "precision": serving.precision.value,
         "limit_gib": gib(serving.limit_bytes),
+        "usd_per_gpu_hour": price and price.usd_per_gpu_hour,
+        "price_source": price and price.how,
     }
 
 
@@ -235,10 +240,11 @@ def fit_inference_document(answer: FitInferenceAnswer) -> dict[str, Any]:
     fullest = int(answer.memory.total[:, 0].argmax())
     return {
         "schema_version": INFERENCE_SCHEMA_VERSION,
-        **_serving_document(answer.serving),
+        **_serving_document(answer),
         **rows_documents(POINT_COLUMNS, [answer.point], answer)[0],
         "fits": answer.verdict is not Verdict.NO,
         "verdict": answer.verdict.value,
         "peak_memory_band": MEMORY_BAND,
         "parts_gib": {name: gib(float(sizes[fullest, 0])) for name, sizes in answer.memory.full()},
+        "notes": [*_doubts(answer)],
     }

@@ -52,7 +52,6 @@ from .verification import (
 SCHEMA_VERSION = 1
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
-
 _MOST_EDITS = 7
 _MOST_NAMES = 5
 _FASTEST = "No gain: your configuration was the fastest in the search."

@@ -21,6 +21,24 @@ _WENT_ON = {
 }
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_REFUSED = 2
+PROFILED_PARTS = {
+    "samples": "samples",
+    "launch": "launch floor",
+    "recompute": "recompute",
+    "bubble": "bubble",
+    "communication": "exposed communication",
+    "update": "update",
+}
+"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
+only a pipeline has a bubble."""
+MEASURED_PARTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "exchange": "exposed communication",
+    "update": "update",
+    "between": "between steps",
+}
+"""Parts of a step that a rank measured: recompute is within its backward."""
 
 
 def verification_text(soak: SoakReport) -> str:
@@ -160,28 +178,6 @@ def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
     if found.left_s is not None:
         why = f"{found.left_s + ending_s:.0f} s remain"
     return f"The budget had no room for a verification run of {found.name}: {why}."
-
-
-PROFILED_PARTS = {
-    "samples": "samples",
-    "launch": "launch floor",
-    "recompute": "recompute",
-    "bubble": "bubble",
-    "communication": "exposed communication",
-    "update": "update",
-}
-"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
-only a pipeline has a bubble."""
-
-
-MEASURED_PARTS = {
-    "forward": "forward",
-    "backward": "backward",
-    "exchange": "exposed communication",
-    "update": "update",
-    "between": "between steps",
-}
-"""Parts of a step that a rank measured: recompute is within its backward."""
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:

@@ -183,7 +183,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _sections(given: RawConfig) -> RawConfig:
-    """A document's sections that a recipe has, without short forms such as ``num_nodes``."""
     document: Mapping[str, Any] = given.to_dict()
     kept = {name: value for name, value in document.items() if name in RECIPE_SECTIONS}
     model = document.get("model")

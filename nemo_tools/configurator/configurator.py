@@ -115,7 +115,6 @@ def _products_of_lists(grid: Grid, lists: Degrees, gpus: int) -> Grid:
 
 
 def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
-    """Points in the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
     found = nemo_candidates(grid, searched_model(question, question.gpus))
     return tuple(sorted(found, key=lambda one: (*one.layout.mesh, one.layout.micro_batch)))
 
@@ -153,7 +152,6 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
 
 
 def _other_batches(training: RecipeTraining) -> Iterator[tuple[SearchCandidate, ...]]:
-    """Candidates with half and with twice the recommended batch, if it divides."""
     question = training.question
     batch = question.global_batch
     for other in (2 * batch, batch // 2):

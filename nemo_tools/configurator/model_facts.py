@@ -217,7 +217,6 @@ def _family(name: str, own: Recipe, recipe: Recipe) -> Family:
 
 
 def _shape(own: Recipe, name: str) -> Shape | None:
-    """The model's own numbers, or the numbers of a known name."""
     number = {field: _number(own, names) for field, names in _FIELDS.items()}
     layers, hidden, heads = number["layers"], number["hidden"], number["heads"]
     if layers and hidden and heads:
@@ -263,7 +262,6 @@ def _check_groups(recipe: Recipe, form: Form, shape: Shape) -> None:
 
 
 def _number(own: Recipe, names: tuple[str, ...]) -> int | None:
-    """A number below ``config``, ``encoder`` or the model itself; interpolations are none."""
     for config in _CONFIGS:
         for name in names:
             value: Any = own.get(f"{config}.{name}" if config else name)
@@ -298,7 +296,6 @@ def _model_of_shape(asked: ModelQuestion, shape: Shape, form: Form, name: str) -
 
 
 def _model_of_size(asked: ModelQuestion, form: Form, name: str) -> ModelFacts:
-    """A model of a size, with the shape of NVIDIA's tables or ours."""
     words = parse_model_name(name)
     size_b = asked.size_b or (words.size_b and words.size_b * max(1, words.experts))
     if not size_b:

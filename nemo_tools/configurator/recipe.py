@@ -221,7 +221,6 @@ def value_in(model: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _number(model: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
-    """A number of at least 0, which None is, too; an interpolation says nothing."""
     value = value_in(model, names)
     if value is _MISSING or isinstance(value, str):
         return _MISSING
@@ -352,7 +351,6 @@ def _to_document(root: object, model: object) -> Written:
 
 
 def _sections(root: object) -> dict[str, Any]:
-    """Sections of a recipe's object; its other attributes are not read."""
     names = (_MODEL, *sorted(RECIPE_SECTIONS), *_OF_FILES)
     return {name: getattr(root, name) for name in names if hasattr(root, name)}
 

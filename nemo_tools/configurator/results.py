@@ -171,7 +171,6 @@ def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> Sea
 
 
 def _prepare(question: SearchQuestion, points: Iterable[SearchCandidate]) -> Prepared:
-    """The candidates, apart from those that this machine cannot run."""
     kept, rejected = split_runnable(question, points)
     found = CandidateList(
         candidates=kept,

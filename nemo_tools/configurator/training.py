@@ -123,7 +123,6 @@ def _is_list(name: str) -> bool:
 
 
 def _sizes(asked: RecipeArguments, name: str) -> tuple[int, ...] | None:
-    """A list of sizes, each once; None for "auto" and None."""
     value = getattr(asked, name)
     if value is None or value == AUTO:
         return None
@@ -344,7 +343,6 @@ def _settings(asked: RecipeArguments, train: TrainSettings) -> SearchSettings:
 def _train(
     asked: RecipeArguments, numbers: Mapping[str, int], model: ModelQuestion
 ) -> TrainSettings:
-    """Arguments and the recipe's facts by their keys."""
     given = {key: getattr(asked, key) for key in units_of(TrainSettings) if hasattr(asked, key)}
     facts = {
         "model_size_in_b": model.size_b,

@@ -78,7 +78,6 @@ def needs(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _of_stacks(base: Pretraining) -> dict[str, Any]:
-    """The decoder begins at half of the pipeline."""
     stages = base.split.layout.pipeline_parallel
     return {
         "embedding_init_method_std": base.model.init_std,
@@ -131,7 +130,6 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
 
 
 def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
-    """Kinds of each stack of a model; two stacks share embeddings by other keys."""
     where: list[KeyPath] = [("model",)]
     if base.family.is_encoder_decoder:
         where = [("model", stack) for stack in _STACKS]

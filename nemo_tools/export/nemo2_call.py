@@ -178,7 +178,6 @@ def _config(kind: str, fields: Mapping[str, Any]) -> Call:
 
 
 def _as_code(value: Any) -> str:
-    """A value as code, each argument on a separate line."""
     if isinstance(value, Name):
         return value.words
     if isinstance(value, Call):

@@ -106,7 +106,6 @@ def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
 def _both(
     training: Iterator[str], inference: PreparedInference, request: SearchRequest
 ) -> Iterator[str]:
-    """Both halves, the second even if the first measured nothing."""
     failed: NothingFeasibleError | None = None
     try:
         yield from training

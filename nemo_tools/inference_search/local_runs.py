@@ -245,7 +245,6 @@ _MOST_LINES = 1000
 
 
 def _first_error(folder: Path) -> str:
-    """The first error that an engine's process logged, or else the last traceback."""
     logs = (folder / STDOUT_LOG, folder / STDERR_LOG)
     lines = (line for path in logs for line in file_tail(path, lines=_MOST_LINES))
     found = filter(None, map(_LOGGED_ERROR.fullmatch, lines))
@@ -319,7 +318,6 @@ class SharedProcesses(_PointRunner):
 
 
 def _degrees(point: SearchPoint) -> tuple[int, int]:
-    """Degrees that the points of one process share."""
     return point.layout.tensor_parallel, point.layout.pipeline_parallel
 
 

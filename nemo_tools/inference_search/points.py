@@ -145,7 +145,6 @@ def search_points(asked: LengthQuestion) -> tuple[SearchPoint, ...]:
 
 
 def _nemo_triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
-    """Tensor ranks, stages and batches that NVIDIA's tool would run."""
     model, each = asked.priced.generation.model, asked.gpus_per_node
     for tensor, pipeline, batch in _triples(asked):
         divides = model.heads % tensor == 0 and model.layers % pipeline == 0
@@ -210,7 +209,6 @@ def _point(
 
 
 def _why_no_room(asked: LengthQuestion, predicted: InferencePoint | None) -> str:
-    """Why memory surely does not suffice, beyond what the prediction errs by."""
     if predicted is None:
         return ""
     limit = asked.priced.limit_bytes

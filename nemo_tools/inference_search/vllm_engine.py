@@ -136,7 +136,6 @@ def tokenizer_documents(vocabulary: int) -> dict[str, dict[str, Any]]:
 
 
 def _section(base: RawConfig) -> dict[str, Any]:
-    """The model's shape, in a recipe or a file of NeMo 1.0."""
     where = ("model", "config") if ("model", "config") in base else ("model",)
     found: dict[str, Any] = base.get(where)
     return found
@@ -216,7 +215,6 @@ def load_test(run: EngineRun, folder: Path) -> LoadTest:
 def _sweep_words(
     folder: Path, options: Mapping[str, Any], lengths: dict[str, int]
 ) -> tuple[str, ...]:
-    """A server, and a client for each number of requests at once."""
     served = {name: value for name, value in options.items() if name != "model"}
     client = lengths | {
         "model": options["model"],
@@ -399,7 +397,6 @@ def _vllm_python() -> str:
 
 @cache
 def _vllm_version(python: str) -> str:
-    """The version of vLLM that a Python has; empty if it has none."""
     command = (python, "-c", _SAY_VERSION)
     try:
         said = subprocess.run(

@@ -62,7 +62,6 @@ def _values(path: Path) -> Iterator[tuple[Any, str, float]]:
 
 
 def _number(value: Any, library: _Library) -> float | None:
-    """The number of a scalar; None for what is something else, whatever it says of itself."""
     kind = value.metadata.plugin_data.plugin_name
     if not value.HasField("tensor") or kind != "scalars":
         return None
@@ -152,7 +151,6 @@ def read_run(folder: Path, log_prefix: str, *, samples: int, gpus: int, gpu_byte
 
 
 def _tails(folder: Path, log_prefix: str) -> Iterator[tuple[str, ...]]:
-    """The ends of a run's logs that are not empty, the last log first."""
     starts = (log_prefix, JOB_LOG)
     logs = sorted(path for path in folder.rglob("*") if path.name.startswith(starts))
     return (lines for path in reversed(logs) if (lines := file_tail(path, lines=_LAST_LINES)))

@@ -152,7 +152,6 @@ def _dependency(after: str | tuple[int, ...]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """A user's own flags of srun, which may be several in one text."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -174,7 +173,6 @@ def _one_line(value: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Always in quotes, whatever the text."""
     plain = shlex.quote(text)
     return plain if plain.startswith("'") else f"'{text}'"
 
@@ -278,7 +276,6 @@ def training_command(question: SearchQuestion, candidate: SearchCandidate) -> st
 
 
 def _hydra(value: str) -> str:
-    """A value that hydra's grammar reads as this text."""
     if _HYDRA_PLAIN.fullmatch(value):
         return value
     escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", value).replace("'", "\\'")

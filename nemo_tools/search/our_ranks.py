@@ -112,7 +112,6 @@ def order_candidates(
 
 
 def _stages_of(layout: Layout) -> tuple[int, ...]:
-    """ZeRO stages that have something to shard."""
     return _STAGES if layout.data_parallel * layout.context_parallel > 1 else (0,)
 
 

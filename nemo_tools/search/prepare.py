@@ -185,7 +185,6 @@ def _check_choices(overrides: Iterable[Override], folder: Path | None) -> None:
 
 
 def _nearest_size(override: Override) -> str:
-    """Nearest size with a search to a family's size that has none; "" of anything else."""
     found = re.fullmatch(r"(\w+)/([0-9.]+)b(?:\.yaml)?", override.value.lower())
     size = _SIZE.fullmatch(found[2]) if found else None
     if override.key != "search_config" or found is None or size is None:

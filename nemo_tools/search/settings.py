@@ -144,7 +144,6 @@ _S = TypeVar("_S", bound=_Section)
 
 
 def _keys_of(kind: type[_Section]) -> Iterator[tuple[str, _Key, Any, tuple[KeyPath, ...]]]:
-    """Field, key, default and full paths of each setting with a key."""
     for one in fields(kind):  # type: ignore[arg-type]
         if found := one.metadata.get("key"):
             paths = (

@@ -20,9 +20,8 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import ConfigError
 
-from ..model import LossScale
+from ..model import LossScale, Schedule
 from ..parallel import Applied, gather_weights
-from .schedules import Schedule
 
 WEIGHTS_FILE = "pytorch_model.bin"
 """In it whole weights of a model that does not save itself."""

@@ -63,7 +63,7 @@ _AFTER_RANK_0_S = 2.0
 
 
 class Stepper(Protocol):
-    """Takes optimizer steps in one of the modes of a rank."""
+    """Takes optimizer steps in a mode of a rank."""
 
     @property
     def module(self) -> nn.Module:

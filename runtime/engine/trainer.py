@@ -26,6 +26,7 @@ from ..model import (
     TrainingParts,
     base_learning_rate,
     build_model,
+    build_schedule,
     compute_in,
     evaluation_mode,
     precision_of,
@@ -53,7 +54,6 @@ from ..parallel import (
 )
 from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
 from .checkpoints import Trained
-from .schedules import build_schedule
 
 _EPSILON = 1e-6
 """Keeps the clipping factor finite, as in torch.nn.utils.clip_grad_norm_."""

@@ -34,7 +34,7 @@ _TENSORS = "tensors"
 
 
 class DevicePlaces:
-    """Follows what a script sends where; one per process."""
+    """Records the devices to which a script sends modules; one per process."""
 
     def __init__(self) -> None:
         self._sent: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -106,7 +106,7 @@ _PLACE_OF: dict[str, Callable[..., int]] = {
 
 
 def _marking(original: Callable[..., nn.Module], place_of: Callable[..., int]) -> Any:
-    """A method of modules that also notes where it sends one."""
+    """A method of modules that also notes the destination of a module."""
 
     @wraps(original)
     def send(self: nn.Module, *arguments: Any, **named: Any) -> nn.Module:

@@ -194,9 +194,6 @@ _SLACK = 1.02
 _CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a call, by position and by name."""
 
-_Draw: TypeAlias = int | None
-"""Samples of a batch that a loader gave; None if it does not say."""
-
 
 @dataclass(frozen=True, slots=True)
 class OutermostCall:

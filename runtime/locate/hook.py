@@ -46,7 +46,7 @@ BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
 
 
 class ScriptListener(Protocol):
-    """Is told what the script does, in order."""
+    """Receives the script's actions, in order."""
 
     def backward_begins(self, tensors: Any) -> None:
         """An outermost backward pass, from these tensors."""

@@ -36,7 +36,7 @@ class CallListener(Protocol):
         """A call with gradients begins, outside of any backward pass; may raise out of memory."""
 
     def on_call(self, samples: int) -> None:
-        """A training call returned; 0 samples where none could be counted."""
+        """A training call returned; 0 samples if none could be counted."""
 
     def on_evaluation(self) -> None:
         """A module in evaluation mode was called without gradients."""

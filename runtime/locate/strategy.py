@@ -62,7 +62,7 @@ def stated_precision(root: nn.Module, autocast: torch.dtype | None) -> Precision
 
     Args:
         root: the model.
-        autocast: format of autocast where a forward pass began; None: it was off.
+        autocast: format of autocast at the start of a forward pass; None: it was off.
     """
     weights = Counter[torch.dtype]()
     for weight in root.parameters():

@@ -45,8 +45,11 @@ from .optimizers import (
     DTYPES,
     LossScale,
     MakeOptimizer,
+    Schedule,
     base_learning_rate,
+    build_schedule,
     compute_in,
     optimizer_maker,
     precision_of,
+    rate_of,
 )

@@ -83,7 +83,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 _MUCH_LARGER = 2
-"""Bytes of a storage over those of its slice, from which on the storage is a data set."""
+"""Ratio of a storage to its slice, in bytes, from which on the storage is a data set."""
 
 
 def is_slice(tensor: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 On a GPU it is what its meter counts. On CPU it is the storages that lived at once in the one
 step that is looked into, with what evaluations and checkpoints of a soak added to the process.
-Before that, and where another step needs more, it is the process's growth since its first
+Before that, and if another step needs more, it is the process's growth since its first
 forward pass.
 """
 

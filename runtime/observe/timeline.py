@@ -176,7 +176,7 @@ def sum_of(earlier: Tensor | None, loss: Tensor | None) -> Tensor | None:
 
 
 class PauseRule:
-    """Receives pauses and steps in order; marks are those of any clock."""
+    """Receives pauses and steps in order, with marks of any clock."""
 
     def __init__(self, mark: Callable[[], Any]) -> None:
         self._mark = mark

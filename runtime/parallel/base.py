@@ -40,7 +40,7 @@ class DeviceMeshes:
     Attributes:
         world: all ranks.
         context: ranks that share out the tokens of each sample.
-        experts: all ranks again, with data ranks taken apart; None where each has all experts.
+        experts: all ranks again, with data ranks taken apart; None if each has all experts.
     """
 
     world: DeviceMesh
@@ -136,7 +136,7 @@ def copy_weights(module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def mesh_degree(module: nn.Module, *names: str) -> int:
-    """Ranks along these dimensions, as the live weights have them; 1 where none has."""
+    """Ranks along these dimensions, as the live weights have them; 1 if none has."""
     sizes = dict.fromkeys(names, 1)
     for weight in module.parameters():
         mesh = getattr(weight, "device_mesh", None)

@@ -110,7 +110,7 @@ def context_split(
 
 
 class _Positions(SharedByCopies):
-    """Tells a model whose forward takes ``position_ids`` where its tokens stand."""
+    """Gives a model whose forward takes ``position_ids`` the positions of its tokens."""
 
     def __init__(self, chunks: SequenceChunks) -> None:
         self.chunks = chunks
@@ -138,7 +138,7 @@ class _Whole(NamedTuple):
 
 
 class _Sharing:
-    """A loss over whole sequences made one of this rank's tokens, whose mean over ranks it is."""
+    """This rank's share of a loss over whole sequences, which is its mean over ranks."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Sharing:
         self.attention = SharedAttention(model, chunks)
 
     def give_positions(self) -> list[RemovableHandle]:
-        """Let the model, or the modules in it that take them, know where their tokens stand."""
+        """Give positions of tokens to the model, or to the modules in it that take them."""
         give = _Positions(self._chunks).give
         takers = {self._model: None, **dict.fromkeys(_takers(self._model))}
         return [taker.register_forward_pre_hook(give, with_kwargs=True) for taker in takers]

@@ -153,7 +153,7 @@ def _state(module: FSDPModule) -> Any:
 
 
 class WeightsKept:
-    """Around a micro-batch: whole weights stay until the last one of the step."""
+    """Around a micro-batch: whole weights stay until the step's last micro-batch."""
 
     def __init__(self, roots: tuple[FSDPModule, ...], outer: AroundMicroBatch) -> None:
         self._roots = roots

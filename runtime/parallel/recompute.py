@@ -77,7 +77,7 @@ def recompute_of(block: nn.Module) -> Recompute:
 
 
 def recompute_of_blocks(blocks: Iterable[nn.Module]) -> tuple[Recompute, Extras]:
-    """The mode that live blocks run in, and how many do where it is full."""
+    """The mode that live blocks run in, and the number of blocks if it is full."""
     found = Counter(map(recompute_of, blocks))
     full = found[Recompute.FULL]
     if full and not found[Recompute.SELECTIVE]:

@@ -264,7 +264,7 @@ class Agreement:
             sign_path(self._task, Sign.STOP.value).unlink(missing_ok=True)
 
     def _announce(self, step: int) -> int | None:
-        """Once the end is near enough, or where it cannot move."""
+        """Announce the end once it is near enough or cannot move."""
         lead = self._schedule.lead if self._world_size > 1 else 0
         wanted = max(self._wanted_end(), self._schedule.least)
         if self._task.most_steps is not None and step + lead < wanted:

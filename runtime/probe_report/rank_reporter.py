@@ -72,11 +72,11 @@ class Live:
     optimizers: tuple[Optimizer, ...]
     in_backward: Callable[[], bool]
     autocast: torch.dtype | None
-    """Format of autocast where a forward pass began; None: it was off."""
+    """Format of autocast at the start of a forward pass; None: it was off."""
 
 
 class InTurn:
-    """A probed rank in its turn group from the end of the first step on, where it is in one.
+    """A probed rank in its turn group from the end of the first step on, if it is in one.
 
     Only the process that speaks for the rank calls it.
     """

@@ -277,7 +277,7 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage:
 def piece_times(
     model: nn.Module, forward: Callable[[], object], clock: Callable[[], float]
 ) -> Seconds:
-    """The least of a few passes after the first; names are those of ``record``.
+    """The least of a few passes after the first; names are taken from ``record``.
 
     What is compared is of one model, so what interrupts a piece must not count.
     """

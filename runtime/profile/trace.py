@@ -40,7 +40,7 @@ _CPU = torch.device("cpu")
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:
-    """The optimizer where none is given."""
+    """The default optimizer."""
     return torch.optim.AdamW(parameters)
 
 

@@ -57,7 +57,7 @@ class SideActivity(Protocol):
     """Work of the rank besides its steps."""
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
-        """The failure with its place; None where it is none of the steps' nor of these."""
+        """The failure with its place; None if it belongs to neither steps nor asides."""
 
     def summary(self) -> Asides:
         """Evaluations and checkpoints so far."""
@@ -155,7 +155,7 @@ class Report:
     def result(
         self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
     ) -> RankResult:
-        """What it would write now; the arguments as in :meth:`write`."""
+        """The present result; arguments as in :meth:`write`."""
         return RankResult(
             rank=self._rank,
             world_size=self._world_size,
@@ -213,7 +213,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def shown_json(value: object, indent: int | None = None) -> str:
-    """The text of a JSON value for a file of the launch: without the secrets that it was told."""
+    """The text of a JSON value for a file of the launch, without the environment's secrets."""
     return json.dumps(SecretFilter.from_environment().document(value), indent=indent)
 
 

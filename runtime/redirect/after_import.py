@@ -19,7 +19,7 @@ _Change: TypeAlias = Callable[[ModuleType], None]
 
 
 def change_on_import(changes: Mapping[str, _Change]) -> None:
-    """Change modules of these names when their import is done; at once where it is."""
+    """Change modules of these names when their import is done; at once if it is done."""
     sys.meta_path.insert(0, _Changes(changes))
     for name in changes.keys() & sys.modules.keys():
         _apply(changes[name], sys.modules[name])

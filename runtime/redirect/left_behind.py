@@ -1,4 +1,4 @@
-"""What a trial would leave in the user's folder: logs, dated folders, records of trackers.
+"""Traces that a trial would leave in the user's folder: logs, dated folders, records of trackers.
 
 TensorBoard's files go below the trial's folder, and Accelerate's one tracker does nothing. A
 tracker that a variable silences is the launcher's business.
@@ -42,7 +42,7 @@ class Surroundings:
         self._saved.install()
 
     def training_begins(self) -> None:
-        """Note that training begins: from here on nobody reads what the script writes."""
+        """Note that training begins: from here on the script's files are not read."""
         self._saved.begin()
 
     def tell(self, listener: SaveListener) -> None:
@@ -140,7 +140,7 @@ class _AnyName(str):
 
 
 class _Nothing:
-    """Whatever is asked of it or done with it, nothing happens."""
+    """An object on which any operation has no effect."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -158,7 +158,7 @@ class _Nothing:
 
 
 def _without_trackers(module: Any, folder: Path) -> None:
-    """An Accelerator finds one that does nothing, if the script wants any."""
+    """Give an Accelerator a tracker without effect, if the script wants any."""
 
     class Silent(_Nothing, module.GeneralTracker):  # type: ignore[misc]
         name = _AnyName("silent")

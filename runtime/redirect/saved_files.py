@@ -105,7 +105,7 @@ class SavedFiles:
                 setattr(owner, name, self._into_folder(getattr(owner, name)))
 
     def _follow_save(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of what is saved and where, by place or by name."""
+        """A function of an object and its path, by place or by name."""
 
         @wraps(original)
         def save(*arguments: Any, **named: Any) -> Any:
@@ -213,7 +213,7 @@ class FileCalls:
         self._paths = paths
 
     def install(self) -> None:
-        """Stand before them."""
+        """Replace them."""
         for name in ("replace", "rename"):
             _stand_before((os,), name, self._rename)
         for name in ("remove", "unlink"):
@@ -287,7 +287,7 @@ class FileCalls:
     def _make_folder(
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
     ) -> None:
-        """Make a folder; one that the script has removed, as it sees it, is still there."""
+        """Make a folder; a folder that the script has removed, in its view, still exists."""
         place = self._path(path, named.get("dir_fd"))
         try:
             original(path, *rest, **named)
@@ -325,7 +325,7 @@ class FileCalls:
         return path.is_dir() and self._paths.keeps(path) and not self._paths.made_anew(path)
 
     def _link(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
-        """A second name of a file is the trial's; never one of a file of the user's."""
+        """Make a second name of the trial's file, never of a user's file."""
         path = self._path(src, named.pop("src_dir_fd", None))
         aim = self._path(dst, named.pop("dst_dir_fd", None))
         if not self._paths.trains or path is None or aim is None:

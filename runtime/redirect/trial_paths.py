@@ -1,4 +1,4 @@
-"""Which paths a trial may write, and where its bytes go instead.
+"""Paths that a trial may write, and the replacements of all others.
 
 From the first backward pass on, what the script writes in its working directory, or in a folder
 that a checkpoint goes to, is the trial's. What is new stands if the script put it until its
@@ -134,7 +134,7 @@ class TrialPaths:
                 self._make(path) if self.trains else note(self._notes, path, if_empty=True)
 
     def wrote(self, path: Path) -> None:
-        """The script writes there, and nobody takes it away."""
+        """The script writes there, and the file stays."""
         if path not in self._written and not self._is_own(path) and _is_regular(path):
             self._written[path] = self.is_users(path)
             if self.trains and not self._written[path]:
@@ -146,7 +146,7 @@ class TrialPaths:
         return Path(place) if self.has_others and os.path.lexists(place) else path
 
     def behind(self, path: Path) -> Path:
-        """Which file the script writes to under a name; a link leads to another one."""
+        """The file that the script writes under a name; a link leads to another file."""
         return Path(os.path.realpath(self.locate(path)))
 
     def read(self, path: Path) -> Path:
@@ -194,7 +194,7 @@ class TrialPaths:
         """True if a folder that the script made before its training is for its output.
 
         Scripts that refuse an output folder that exists could not be started a second time. All
-        in it was written by this process, is small, and was read by nobody: data that was
+        in it was written by this process, is small, and was not read: data that was
         prepared for later stays.
         """
         if self._folders[path] != os.getpid() or self._is_made(path):
@@ -237,7 +237,7 @@ class TrialPaths:
     def _receive(self, folder: Path) -> None:
         """All that is written below the folder from here on is of the trial.
 
-        So is all below the folders above it that the script has made, and where it made the
+        The same holds below folders above it that the script has made, and, if it made the
         folder itself all that is in it.
         """
         made = [path for path in (folder, *folder.parents) if path in self._folders]

@@ -119,6 +119,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield made
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny model on several threads takes long while other work has the cores."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 @pytest.fixture(scope="session")
 def sound_tune(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     """Two trials that work; a key is a near miss, and the script writes of errors to stderr."""

@@ -11,17 +11,13 @@ import pytest
 
 from .conftest import Place
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCRIPT = str(Path(__file__).parent / "scripts" / "plain_loop.py")
 DERIVED = str(Path(__file__).parent / "scripts" / "derived_total.py")
 TOKENS = str(Path(__file__).parent / "scripts" / "tokens_total.py")
 QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=5")
 SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4, 16]")
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny model on several threads takes long where other work has the cores."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def test_a_plain_loop_is_measured_and_trained_to_its_own_end(place: Place) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from .conftest import Place
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCRIPT = str(Path(__file__).parent / "scripts" / "growing.py")
 CONSENT = "--allow-global-batch-change"
 HANGS = """
@@ -25,12 +27,6 @@ while True:
     time.sleep(1000)
     optimizer.step()
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny model on several threads takes long where other work has the cores."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.mark.slow

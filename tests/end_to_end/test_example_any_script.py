@@ -13,14 +13,10 @@ import pytest
 
 from .conftest import Place
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "04_any_script" / "train.py"
 SMALL = ("--pictures", "512")
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny model on several threads takes long where other work has the cores."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def right(output: str) -> int:

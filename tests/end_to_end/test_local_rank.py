@@ -9,6 +9,8 @@ import pytest
 
 from .conftest import SMALL, Place
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "lab.md"
 TUNE = (
     "--autotuning=tune",
@@ -45,11 +47,6 @@ loader = (torch.ones(engine.samples_per_step, 8) for _ in range(8))
 """
 END = "\nprint('ran to its end')\n"
 WORDS = ("mine.py", "--config", "config.json")
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def write_script(place: Place, beginning: str = BEGINNING) -> None:

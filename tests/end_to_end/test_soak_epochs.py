@@ -10,17 +10,13 @@ import pytest
 
 from .conftest import SMALL, Place
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCRIPTS = Path(__file__).parent / "scripts"
 QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=12")
 CONSENT = "--allow-global-batch-change"
 HUNGRY = ("--eval-megabytes", "10")
 LIMIT = "--memory-limit=400MB"
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny model on several threads takes long where other work has the cores."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def own(place: Place, *flags: str, micro_batches: Any, words: tuple[str, ...] = ()) -> str:

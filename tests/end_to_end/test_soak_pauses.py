@@ -9,15 +9,11 @@ import pytest
 
 from .conftest import Place
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCRIPT = str(Path(__file__).parent / "scripts" / "pausing.py")
 QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=12", "--end_profile_step=5")
 CONSENT = "--allow-global-batch-change"
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny model on several threads takes long where other work has the cores."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.mark.slow

@@ -35,16 +35,16 @@ def cpu_s(words: list[str]) -> float:
 @pytest.mark.parametrize("words", [["--help"], ["--version"], *(n.split() for n in QUESTIONS)])
 def test_help_takes_little_cpu(words: list[str]) -> None:
     asked = words if words[0].startswith("-") else [*words, "--help"]
-    assert min(cpu_s(asked) for _ in range(3)) < MOST_CPU_S.get(words[0], 0.5)
+    assert any(cpu_s(asked) < MOST_CPU_S.get(words[0], 0.5) for _ in range(3))
 
 
-@pytest.mark.parametrize("verb", QUESTIONS)
-def test_help_waits_for_no_numeric_library(verb: str) -> None:
-    words = [*verb.split(), "--help"]
+def test_help_waits_for_no_numeric_library() -> None:
     code = (
-        f"import sys; from autoconf_launch.launcher import cli; cli.main({words!r}); "
-        "heavy = {'numpy', 'hydra', 'jinja2', 'plotly', 'rich', 'xgboost'} & sys.modules.keys(); "
-        "sys.exit(str(heavy or ''))"
+        "import sys; from autoconf_launch.launcher import cli\n"
+        f"for verb in {QUESTIONS!r}:\n"
+        "    cli.main([*verb.split(), '--help'])\n"
+        "    heavy = {'numpy', 'hydra', 'jinja2', 'plotly', 'rich', 'xgboost'} & {*sys.modules}\n"
+        "    if heavy: sys.exit(f'{verb}: {heavy}')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import ConfigError, SchedulerConfig
-from autoconf_launch.runtime.engine.schedules import build_schedule, rate_of
+from autoconf_launch.runtime.model import build_schedule, rate_of
 
 OWN = 0.5
 KINDS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")

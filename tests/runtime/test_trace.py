@@ -61,7 +61,7 @@ def text(samples: int = 1) -> tuple[Tensor, Tensor]:
 
 def direct_peaks(monkeypatch: pytest.MonkeyPatch, layers: int, precision: Precision) -> ModelSpec:
     """A trace without a cut."""
-    monkeypatch.setattr("autoconf_launch.runtime.profile.profile._MORE", layers)
+    monkeypatch.setattr("autoconf_launch.runtime.profile.trace._MORE", layers)
     return trace_model(lambda: Llama(layers=layers), text(), precision=precision)
 
 

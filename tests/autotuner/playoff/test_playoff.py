@@ -312,3 +312,12 @@ def test_without_time_for_a_round_there_is_none() -> None:
     playoff = until(5.0, 1.2, 1.0, 1.01)
     assert run(playoff, truth(1.2, 1.0, 1.01)) == []
     assert playoff.stop_reason() is not None
+
+
+def test_a_round_is_over_when_all_of_it_came_back() -> None:
+    playoff = playoff_of(runs_of(1.0, 1.0, 1.0), budget=PlayoffBudget(rounds=1))
+    counts = []
+    while trials := playoff.ask(1, 0.0):
+        playoff.tell(Record(trial=trials[0], outcome=steps_of(1.0), wall_s=1.0))
+        counts.append(playoff.rounds)
+    assert counts == [0, 0, 1]

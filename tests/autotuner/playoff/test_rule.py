@@ -318,6 +318,6 @@ def test_a_live_playoff_and_a_reader_of_its_launches_rule_alike() -> None:
     run(live, truth(3.0, 1.3, 1.0))
     noise = estimate_noise(records)
     read = rounds_of(records, live.records, THROUGHPUT, noise)
-    assert read.count == live.rounds == 3
+    assert read.count() == live.rounds == 3
     names = [[r.trial.name for r in Ruling(records, seen).order] for seen in (read, live.seen)]
     assert names == [["t2", "t0", "t1"]] * 2 or names == [["t2", "t1", "t0"]] * 2

@@ -49,6 +49,15 @@ def test_the_recommended_point_is_the_best_one_within_the_bound(plan: Run) -> No
     assert best["copies"] * best["tensor_parallel"] * best["pipeline_parallel"] <= 8
 
 
+def test_the_document_has_notes_the_price_and_the_reason_for_an_empty_answer(plan: Run) -> None:
+    found = plan(*A100, "--json").document
+    assert (found["why_nothing"], found["usd_per_gpu_hour"] > 0) == (None, True)
+    assert any("90 % error bands" in note for note in found["notes"])
+    late = plan(*A100, "--max-latency-ms", "1", "--json").document
+    assert late["recommended"] is None
+    assert late["why_nothing"].startswith("no point answers within 1 ms")
+
+
 def test_without_a_bound_the_quickest_point_near_the_most_throughput_stands_first(
     plan: Run,
 ) -> None:

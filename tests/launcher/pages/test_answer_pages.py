@@ -132,17 +132,6 @@ def test_with_json_only_the_document_is_printed(
 
 
 @pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])
-def test_a_path_that_cannot_be_written_is_one_sentence(
-    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "missing" / "page.html"
-    assert main([*command, "--html", str(path)]) == USAGE
-    assert capsys.readouterr().err == (
-        f"autoconf-launch: {path} cannot be written: No such file or directory.\n"
-    )
-
-
-@pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])
 def test_an_older_page_is_replaced_as_a_table_is(command: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("an older page")

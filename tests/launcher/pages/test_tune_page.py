@@ -117,16 +117,6 @@ def test_a_browser_draws_and_sorts_it_without_an_error_or_a_request(
     assert title_of(dom) == "64.0 ms,0.160 s,0.320 s,-,-,-"
 
 
-def test_a_folder_that_is_missing_is_one_sentence(
-    page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = page.parent / "missing" / "page.html"
-    assert main(["show", str(page.parent / "results"), "--html", str(path)]) == USAGE
-    assert capsys.readouterr().err == (
-        f"autoconf-launch: {path} cannot be written: No such file or directory.\n"
-    )
-
-
 def test_without_the_extra_it_says_what_to_install(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
