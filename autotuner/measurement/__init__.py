@@ -1,4 +1,4 @@
-"""How far measurements can be trusted: noise, the end of a trial, thresholds."""
+"""Trust in measurements: noise, the end of a trial, thresholds."""
 
 from .noise import (
     AGAIN_SUFFIX,

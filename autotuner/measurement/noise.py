@@ -1,8 +1,8 @@
-"""How far two measurements may be trusted to differ. Not: repeated comparisons (sequential).
+"""Noise of measurements, and tests of a difference. Not: repeated comparisons (playoff.rule).
 
 A launch's mean step time differs from its configuration's for two reasons: its steps vary, and
-steps that follow each other vary together; and launches differ as a whole, more so the further
-apart in time they are. Both are standard deviations of the logarithm, so that 0.04 is 4 %.
+steps that follow each other vary together; and launches differ as a whole, the more so the longer
+the time between them. Both are standard deviations of the logarithm, so that 0.04 is 4 %.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SHORT = 0.3275911
 CORRELATION = 0.7
 """Correlation of neighbouring steps on a shared machine (DESIGN, rule 11); less on a quiet one."""
 MOST_BLOCKS = 8
-"""Longer runs of steps are taken as so many block means."""
+"""Largest number of block means; a longer run of steps is averaged into blocks."""
 FINAL_SUFFIX = "_final"
-"""What a trial's name has more where it was measured again."""
+"""Suffix of a trial's name when it is measured again in the playoff."""
 AGAIN_SUFFIX = "_again"
-"""The same, where that was during the search."""
+"""Suffix of a trial's name when it is measured again during the search."""
 _WIDEST = 100.0
 _MOST_EXPONENT = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedUp:
-    """How many times better in the metric's direction, with its 95 % interval."""
+    """Improvement in the metric's direction, as a factor with its 95 % interval."""
 
     ratio: float
     low: float
@@ -42,13 +42,13 @@ class SpeedUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What is known of the noise of a machine and a script.
+    """Estimated noise of a machine and a script.
 
     Attributes:
-        between: of a launch about its configuration, for launches minutes apart.
-        between_freedom: degrees of freedom that it stands on, the prior's included.
-        within: of a single step about its launch.
-        within_freedom: the same for ``within``.
+        between: deviation of a launch from its configuration, for launches minutes apart.
+        between_freedom: degrees of freedom of ``between``, including the prior's.
+        within: deviation of a single step from its launch.
+        within_freedom: degrees of freedom of ``within``, including the prior's.
     """
 
     between: float
@@ -57,13 +57,13 @@ class Noise:
     within_freedom: float
 
     def mean_error(self, steps: int) -> float:
-        """Standard error of the mean of so many neighbouring steps; infinite for none."""
+        """Standard error of the mean of ``steps`` neighbouring steps; infinite for none."""
         return self.within * math.sqrt(_variance_of_mean(steps)) if steps else math.inf
 
 
 PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.0)
-"""Before anything was repeated. Trials minutes apart differed by 12 % without cause (DESIGN, rule
-11), which is taken as two standard deviations of a difference of two launches."""
+"""Noise before anything was repeated. Trials minutes apart differed by 12 % without cause (DESIGN,
+rule 11), which is taken as two standard deviations of a difference of two launches."""
 
 
 class NoiseTally:
@@ -118,14 +118,14 @@ def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
 
 
 def measured_name(name: str) -> str:
-    """Name of the trial that a launch of this name measures again; its own where it does not."""
+    """Name of the trial that a launch of this name measures; unchanged without a suffix."""
     return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
 
 
 def of_both(one: Noise, other: Noise) -> Noise:
     """The noise of a difference between launches of two machines or times.
 
-    Its freedom is that of the less known one, as both may stand on the same prior.
+    It has the smaller of both degrees of freedom, as both may include the same prior.
     """
     return Noise(
         between=math.hypot(one.between, other.between) / math.sqrt(2.0),
@@ -136,10 +136,10 @@ def of_both(one: Noise, other: Noise) -> Noise:
 
 
 def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
-    """Standard error of the mean step over that mean, as far as its own launch tells.
+    """Standard error of the mean step over that mean, from the steps of its launch only.
 
-    The larger of what the launch's block means show and what is known of steps in general
-    would let expect: a few steps look quieter than they are.
+    The spread of the launch's block means is pooled with the known noise of steps, as a few steps
+    look quieter than they are.
     """
     squares, freedom = _within(measurement.step_s)
     known = noise.within_freedom
@@ -155,9 +155,9 @@ def speed_up(
     *,
     tail: float = 0.025,
 ) -> SpeedUp | None:
-    """How much better ``best`` is, by one launch of each; None where one lacks the metric.
+    """Improvement of ``best`` by one launch of each; None if one lacks the metric.
 
-    ``tail``: chance that it is below the interval, and that it is above.
+    ``tail``: chance that it is below the interval, and also that it is above.
     """
     before, after = objective.rank(baseline), objective.rank(best)
     if not before or not after:
@@ -170,7 +170,7 @@ def speed_up(
 
 
 def is_tie(a: Measurement, b: Measurement, objective: Objective, noise: Noise = PRIOR) -> bool:
-    """Whether the noise of both could explain their difference."""
+    """True if the noise of both could explain their difference."""
     ratio = speed_up(a, b, objective, noise)
     return ratio is not None and ratio.low <= 1.0 <= ratio.high
 
@@ -185,7 +185,7 @@ def interval(log_ratio: float, width: float) -> SpeedUp:
 
 
 def block_means(steps: Sequence[float]) -> tuple[float, ...]:
-    """Means of at most ``MOST_BLOCKS`` runs of equal length; what is over at the start is left."""
+    """Means of at most ``MOST_BLOCKS`` runs of equal length; the first steps may be left."""
     length = _block_length(len(steps))
     first = len(steps) % length
     return tuple(
@@ -196,15 +196,15 @@ def block_means(steps: Sequence[float]) -> tuple[float, ...]:
 def t_quantile(probability: float, freedom: float) -> float:
     """A quantile above the median of Student's t distribution; infinite without any freedom.
 
-    A little more than that, never less: 1 % from three degrees of freedom on at 0.975.
+    Slightly too large, never too small: by 1 % from three degrees of freedom on at 0.975.
     """
     return of_student(NormalDist().inv_cdf(probability), freedom)
 
 
 def of_student(deviations: float, freedom: float) -> float:
-    """What a t-distributed number is beyond as rarely as a normal one is beyond ``deviations``.
+    """Bound that a t-distributed number exceeds as rarely as a normal one exceeds ``deviations``.
 
-    A little more than that, never less: 1 % from eight degrees of freedom on, 20 % at three.
+    Slightly too large, never too small: by 1 % from eight degrees of freedom on, 20 % at three.
 
     Source:
         Wallace 1959, "Bounds on normal approximations to Student's and the chi-square
@@ -241,7 +241,7 @@ def _within(steps: tuple[float, ...]) -> tuple[float, float]:
 def _between(
     launches: Iterable[Sequence[tuple[float, float]]], within: float
 ) -> tuple[float, float]:
-    """Squared deviations between launches alone and their degrees of freedom."""
+    """Squared deviations between launches, less the noise of their steps; degrees of freedom."""
     squares = freedom = 0.0
     for group in launches:
         mean = sum(value for value, _ in group) / len(group)
@@ -254,11 +254,12 @@ def _between(
 
 @lru_cache(maxsize=4096)
 def _variance_of_mean(count: int) -> float:
-    """Variance of the mean of neighbouring steps over that of one, with ``CORRELATION``.
+    """Variance of the mean of neighbouring steps over the variance of a single step.
 
     Source:
         the autocorrelated mean of a first-order autoregression, for example Wilks, "Statistical
-        Methods in the Atmospheric Sciences", 5.2.4, with the finite sum in place of its limit.
+        Methods in the Atmospheric Sciences", 5.2.4, with the finite sum in place of its limit,
+        and ``CORRELATION``.
     """
     if count < 1:
         return math.inf
@@ -284,10 +285,10 @@ def density(x: Floats) -> Floats:
 
 
 def expected_excess(mean: Floats, spread: Floats) -> Floats:
-    """What normal numbers are above 0 by, counting 0 where they are not.
+    """Expected excess of normal numbers over 0; a negative number counts as 0.
 
     Args:
-        mean: of each number.
+        mean: expected value of each number.
         spread: standard deviation of each number, above 0.
     """
     z = mean / spread

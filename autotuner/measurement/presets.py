@@ -9,33 +9,33 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much time a study spends to find how small a difference.
+    """Time that a study spends, and the smallest difference that it resolves.
 
     Times are in seconds, widths are half of an interval of a logarithm, the rest are shares.
 
-    ``quick`` resolves 6 %: the search ends where 5 % could be gained, and the playoff of two and
+    ``quick`` resolves 6 %: the search ends at a possible gain of 5 %, and the playoff of two and
     the verification run take half as long. ``normal`` resolves 3 %: the playoff takes 30 % of the
     search's time and the verification run 10 % of both. ``thorough`` resolves 1.5 %: the search
-    ends only where nothing could gain 0.5 %, and the playoff takes 70 % of its time.
+    ends only if nothing could gain 0.5 %, and the playoff takes 70 % of its time.
 
     Attributes:
         good_enough: possible gain of the remaining candidates below which the search ends.
-        search_share: of a budget of time; playoff and verification run take the rest.
-        trial_precision: width of a trial's own interval that is narrow enough.
-        most_steps: no trial makes more.
-        contenders: of the search in the playoff, the baseline not counted.
-        playoff_share: of the time of the search.
-        playoff_s: the playoff may take as long in any case, if the search took as long.
-        most_rounds: of a playoff; the sequential test holds for 40.
-        equal: configurations that surely differ by less are equal.
-        precision: width of the interval of two that may be equal that is narrow enough.
-        distance: the same for a baseline that is surely slower.
-        verification_share: of the time of the study, for the steps of the verification run.
-        verification_s: as many seconds in any case.
-        verification_steps: at most, where the user says nothing.
-        pause_share: an evaluation or a checkpoint may take this share of the study.
-        fewest_pause_s: but as many seconds in any case.
-        most_pause_s: and never more.
+        search_share: share of the budget for the search; playoff and verification take the rest.
+        trial_precision: sufficient width of the interval of a trial.
+        most_steps: largest number of steps of a trial.
+        contenders: number of configurations in the playoff, besides the baseline.
+        playoff_share: duration of the playoff, as a share of the time of the search.
+        playoff_s: duration always allowed for the playoff, if the search took as long.
+        most_rounds: largest number of rounds; the sequential test holds for 40.
+        equal: difference below which configurations count as equal.
+        precision: sufficient width of an interval between two that may be equal.
+        distance: sufficient width for a baseline that is surely slower.
+        verification_share: share of the time of the study for the verification run's steps.
+        verification_s: duration always allowed for these steps.
+        verification_steps: default for the largest number of these steps.
+        pause_share: share of the study that an evaluation or a checkpoint may take.
+        fewest_pause_s: duration always allowed for it.
+        most_pause_s: longest duration allowed for it.
     """
 
     good_enough: float = 0.02
@@ -92,4 +92,4 @@ THOROUGH = Effort(
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {"quick": QUICK, "normal": NORMAL, "thorough": THOROUGH}
 )
-"""By the names that a user writes."""
+"""Efforts by the names that a user writes."""

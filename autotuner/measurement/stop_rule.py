@@ -1,4 +1,4 @@
-"""At which step a running trial should end, from its steps so far."""
+"""The step at which a running trial should end, from its steps so far."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .noise import Noise, t_quantile
 from .presets import NORMAL
 
 FEWEST_TIMED = 2
-"""Steps that a trial which is not rejected is timed for at least."""
+"""Fewest timed steps of a trial that is not rejected."""
 
 _WARM_UP = math.log(1.25)
-"""By how much a warm-up step was seen to be slower than those that count."""
+"""Slowdown of a warm-up step against the steps that count, as measured; a logarithm."""
 _Z = 1.96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """Ends what cannot be the best, and goes on with what may be while that tells something.
+    """Ends a trial that cannot be the best; other trials go on while more steps tell something.
 
     Attributes:
         start_step: first step that counts, from 1.
-        end_step: last one where the rule has nothing to say.
-        most_steps: no trial makes more.
-        precision: half the width of a trial's own 95 % interval that is narrow enough.
+        end_step: last step if no allowed number of steps is precise enough.
+        most_steps: largest number of steps of a trial.
+        precision: sufficient half-width of the 95 % interval of a trial.
         alpha: probability to reject a trial that is as good as the incumbent.
     """
 
@@ -43,7 +43,7 @@ class StopRule:
         Args:
             steps_s: seconds of each step from the first on, its slowest rank.
             incumbent_s: a step of as much work at the speed of the best trial so far.
-            noise: of this machine, as far as it is known.
+            noise: of this machine, as known so far.
         """
         if incumbent_s is not None and self.rejects(steps_s, incumbent_s, noise):
             return len(steps_s)
@@ -53,9 +53,9 @@ class StopRule:
         return max(end_step, len(steps_s))
 
     def rejects(self, steps_s: Sequence[float], incumbent_s: float, noise: Noise) -> bool:
-        """Whether a trial is slower than the incumbent beyond the noise of both.
+        """True if a trial is slower than the incumbent beyond the noise of both.
 
-        A warm-up step counts, too, less what such a step may be slower.
+        If no step counts yet, the last warm-up step does, less the slowdown of warm-up.
         """
         timed = [step_s for step_s in steps_s[self.start_step - 1 :] if step_s > 0.0]
         if timed:
@@ -68,13 +68,12 @@ class StopRule:
 
 
 def rejection_margin(steps: int, noise: Noise, alpha: float) -> float:
-    """How much slower, as a logarithm, so many steps may look without being so.
+    """Largest slowdown of ``steps`` steps that noise explains, as a logarithm.
 
-    Two launches differ once, however often one looks; the steps are looked at each time.
+    The noise between two launches counts once; the noise of steps counts at each check.
 
     Source:
-        for the steps Robbins' normal mixture with the variance of a first-order autoregression;
-        see :mod:`.sequential`.
+        for the steps Robbins' normal mixture with the variance of a first-order autoregression.
     """
     launches = t_quantile(1 - alpha / 2, noise.between_freedom) * math.sqrt(2) * noise.between
     own = noise.within**2
@@ -84,9 +83,9 @@ def rejection_margin(steps: int, noise: Noise, alpha: float) -> float:
 
 
 def _steps_needed(noise: Noise, precision: float, *, most: int) -> int | None:
-    """Until the mean is precise enough, or its error small beside what launches differ by.
+    """Number of steps until the mean is precise, or its error small against launch noise.
 
-    None where no number of steps up to ``most`` gets there, so that more tell little.
+    None if ``most`` steps are not enough, so that more steps tell little.
     """
     floor = noise.between / 2
     for count in range(FEWEST_TIMED, most + 1):
@@ -97,7 +96,7 @@ def _steps_needed(noise: Noise, precision: float, *, most: int) -> int | None:
 
 
 class Pace:
-    """Asks the stop rule for a trial beside the best one."""
+    """Applies the stop rule to a trial and the best trial so far."""
 
     def __init__(self, objective: Objective, rule: StopRule | None = None) -> None:
         self._objective = objective
@@ -110,13 +109,13 @@ class Pace:
         best: Record | None,
         noise: Noise,
     ) -> int:
-        """Where a running trial is to end, after these steps (of its slowest ranks).
+        """The step at which a running trial must end, after these steps of its slowest ranks.
 
         Args:
-            trial: what runs.
+            trial: the running trial.
             step_s: seconds of each step from the first on.
             best: the best trial so far.
-            noise: of everything that came back.
+            noise: of all launches so far.
         """
         measured = best.measurement if best else None
         if measured is None:

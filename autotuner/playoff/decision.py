@@ -30,7 +30,7 @@ class Decision:
         width: half-width of the widest of their intervals, as a logarithm.
         played: configurations that were in rounds, the winner too, each at its one speed: the
             winner's is its verification run's, the others' follow from their ratio to it.
-        meaning: whether the winner's losses are the baseline's; None if it is the baseline.
+        meaning: comparison of the winner's losses with the baseline's; None if it is the baseline.
         failed: the playoff's launches that eliminated their configuration.
         soak: the verification runs; None if there were none.
         passed_over: name of the best of the search, if it is not the winner; else empty.
@@ -52,7 +52,7 @@ class Decision:
 
     @property
     def is_verified(self) -> bool:
-        """Whether the winner's speed is its verification run's."""
+        """True if the winner's speed is its verification run's."""
         return bool(self.played and self.soak and self.soak.passed and self.soak.step_s)
 
     @property

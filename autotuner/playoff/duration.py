@@ -1,4 +1,4 @@
-"""How long a tune still takes, as a range."""
+"""Time that a tune still takes, as a range."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..space import Prediction
 _CONTENDERS = 2
 """Fewest configurations that a round compares."""
 _ROUND_STEPS = 6
-"""Steps of a launch in a round, with those that do not count."""
+"""Steps of a launch in a round, warm-up included."""
 START_S = (0.3, 5.0)
-"""Seconds from a launch to its first step, where none was seen: forked, or a new interpreter."""
+"""Seconds from a launch to its first step, if none was seen: forked, or a new interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,25 +26,25 @@ class TimeRange:
     high_s: float
 
     def __add__(self, other: TimeRange) -> TimeRange:
-        """One after the other."""
+        """The range of both in sequence."""
         return TimeRange(low_s=self.low_s + other.low_s, high_s=self.high_s + other.high_s)
 
     def within(self, most_s: float) -> TimeRange:
-        """Ended after so many seconds in any case."""
+        """The range if the work is ended after ``most_s`` seconds."""
         return TimeRange(low_s=min(self.low_s, most_s), high_s=min(self.high_s, most_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOutlook:
-    """What is known of a tune in its search.
+    """State of a tune during its search.
 
     Attributes:
-        trial_s: of a trial that is still to come.
-        step_s: of an optimizer step of the best.
-        trials: that have come back.
-        left: candidates that may still be tried.
-        spent_s: of the search so far.
-        at_once: trials that run side by side.
+        trial_s: duration of a trial that has not run yet.
+        step_s: duration of an optimizer step of the best, in seconds.
+        trials: number of trials that have ended.
+        left: number of candidates that may still be tried.
+        spent_s: duration of the search so far.
+        at_once: number of trials that run side by side.
     """
 
     trial_s: TimeRange
@@ -58,12 +58,12 @@ class TuneOutlook:
 
 
 def playoff_s(search_s: float, effort: Effort = NORMAL) -> float:
-    """How long the rounds after a search of so many seconds may take."""
+    """Longest duration of the rounds after a search of ``search_s`` seconds."""
     return max(effort.playoff_share * search_s, min(effort.playoff_s, search_s))
 
 
 def time_left(seen: TuneOutlook) -> TimeRange:
-    """Until the tune is over: a search may stop after a few trials, and try all candidates."""
+    """Time until the tune is over: a search may stop early, or try all candidates."""
     fewest = min(seen.left, max(0, FEWEST_TRIALS - seen.trials))
     search = TimeRange(
         low_s=_together_s(fewest, seen.trial_s.low_s, seen.at_once),
@@ -78,7 +78,7 @@ def time_left(seen: TuneOutlook) -> TimeRange:
 
 
 def verification_range(seen: TuneOutlook, elapsed_s: float) -> TimeRange:
-    """The verification run of a tune that has taken so many seconds by then."""
+    """Duration of the verification run of a tune that took ``elapsed_s`` seconds before it."""
     effort = seen.effort
     if not seen.verifies:
         return TimeRange(low_s=0.0, high_s=0.0)
@@ -98,14 +98,14 @@ def predicted_outlook(
     at_once: int = 1,
     verifies: bool = True,
 ) -> TuneOutlook | None:
-    """What predictions alone say before any trial; None where a time is not predicted.
+    """The outlook from predictions only, before any trial; None if a time is not predicted.
 
     Args:
         predictions: of the baseline and of all candidates.
-        effort: of the tune.
-        profile_s: of the profile run, whose start is not faster than a trial's.
+        effort: effort of the tune.
+        profile_s: duration of the profile run, whose start is not faster than a trial's.
         at_once: trials that run side by side.
-        verifies: whether there will be a verification run.
+        verifies: True if there will be a verification run.
     """
     steps_s = [p.step_s for p in predictions if p is not None and p.step_s]
     if not steps_s or len(steps_s) < len(predictions):

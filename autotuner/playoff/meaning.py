@@ -1,6 +1,6 @@
-"""Whether the winner trains as the user's configuration does: their losses over the same batches.
+"""Compare the losses of the winner and of the user's configuration over the same batches.
 
-Not: a promise for the whole training; a few optimizer steps are compared.
+Not: a proof for the whole training; a few optimizer steps are compared.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _HALF_TOLERANCE = 2e-2
 """Relative, of a loss within a few steps: other orders of summation, rounded to 16 bits."""
 
 _REPEATS = 3.0
-"""So many times what the baseline differs from itself is within the tolerance."""
+"""Tolerance over the difference between two launches of the baseline."""
 
 _USELESS = 0.05
-"""Where the baseline differs from itself by more, nothing can be said."""
+"""Relative difference between two launches of the baseline above which nothing is compared."""
 
 
 class MeaningVerdict(str, Enum):
-    """What came of the comparison."""
+    """The outcome of the comparison."""
 
     SAME = "same"
     DIFFERS = "differs"
@@ -49,14 +49,14 @@ class LossComparison:
     """The comparison of the losses of trial 0 and of the winner.
 
     Attributes:
-        verdict: what came of it.
-        worst: largest relative difference of a step's loss; None where not compared, and where a
-            loss of one of them alone is finite.
-        tolerance: relative.
-        steps: global batches over which they were compared.
+        verdict: outcome of the comparison.
+        worst: largest relative difference of a step's loss; None if not compared, or if it is
+            infinite.
+        tolerance: largest relative difference that counts as the same.
+        steps: number of global batches over which they were compared.
         obstacle: why they were not compared.
-        batches: global batches of trial 0 and of the winner, where they are the obstacle.
-        own_gap: how far two launches of trial 0 differ, where that is the obstacle; relative.
+        batches: global batches of trial 0 and of the winner, if they are the obstacle.
+        own_gap: relative difference between two launches of trial 0, if it is the obstacle.
     """
 
     verdict: MeaningVerdict
@@ -71,12 +71,12 @@ class LossComparison:
 def compare_losses(
     baseline: Record | None, winner: Record | None, repeats: Sequence[Record] = ()
 ) -> LossComparison | None:
-    """Compare step by step from the first on; None where there is nothing to compare.
+    """Compare step by step from the first on; None if there is nothing to compare.
 
     Args:
         baseline: trial 0.
-        winner: what is to be trained with.
-        repeats: further launches of trial 0, which tell how far it differs from itself.
+        winner: the configuration to train with.
+        repeats: other launches of trial 0, which show how far it differs from itself.
     """
     if baseline is None or winner is None or winner.trial.number == 0:
         return None
@@ -135,7 +135,7 @@ def _gap(a: Record, b: Record) -> float:
 
 
 def _off(x: float, y: float) -> float:
-    """Relative; infinite where one of them alone is finite."""
+    """Relative difference; infinite unless they are equal or both finite."""
     if x == y:
         return 0.0
     off = abs(x - y) / max(abs(x), abs(y), 1e-12)

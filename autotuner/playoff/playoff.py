@@ -1,8 +1,8 @@
-"""Which launches the rounds after a search make, and when they end. Not: what they show (rule).
+"""Choose the launches of the rounds after a search, and their end. Not: the verdict (rule).
 
 The finalists and the baseline are launched once a round, in another order each round, until the
-rule is settled for all of them or the budget is spent. If they fit in memory together, those of a
-round live side by side and take their steps in turn; otherwise they follow each other.
+rule is settled for all of them or the budget is spent. If they fit in memory together, the
+launches of a round live side by side and take their steps in turn; else they follow each other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PlayoffBudget:
         rounds: most rounds.
         time_s: seconds from the first round on.
         until_s: time of the study by which every round must have ended.
-        effort: precision that is wanted.
+        effort: precision to reach.
     """
 
     rounds: int = NORMAL.most_rounds
@@ -88,13 +88,13 @@ def choose_contenders(
 
 
 def _may_be_best(record: Record, best: Record, rule: Ruling) -> bool:
-    """Whether noise explains that it was slower; not if the trial was ended for being slower."""
+    """True if noise explains that it was slower; false if the trial was ended for it."""
     counts = [len(r.measurement.step_s) for r in (record, best) if r.measurement]
     return counts[0] >= min(FEWEST_TIMED, counts[1]) and not rule.versus(record, best).differs
 
 
 def fit_together(records: Sequence[Record]) -> bool:
-    """Whether their memory was seen to fit side by side, by the rank of each that used most."""
+    """True if their memory, as measured on the rank of each that used most, fits side by side."""
     seen = [record.outcome.memory for record in records]
     peaks = sum(memory.peak_bytes for memory in seen if memory)
     free = min((memory.free_before_bytes for memory in seen if memory), default=0)
@@ -122,7 +122,7 @@ def _step_s(record: Record) -> float:
 
 
 class Playoff:
-    """Asks for rounds of launches; told records of an earlier session, it goes on there.
+    """Asks for rounds of launches; given the records of an earlier session, it goes on there.
 
     A round that an interruption tore is followed by a new one: launches minutes apart are not a
     pair.
@@ -190,14 +190,14 @@ class Playoff:
         return max(self.rounds, min(in_time, self._budget.rounds))
 
     def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
-        """How much longer ``slower`` takes, over the rounds that both were in."""
+        """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""
         return self.seen.compare(slower, faster)
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        One all the same if all before it were torn, and a second one if the first could not
-        separate the baseline from the best.
+        Time or not, there is a first round, and a second if the first could not separate the
+        baseline from the best.
         """
         if self._start_s is None:
             self._start_s = elapsed_s - sum(round_times_s(self.records))
@@ -220,7 +220,7 @@ class Playoff:
         return trials
 
     def tell(self, record: Record) -> None:
-        """Take a launch of this session or an earlier one, but for one that was preempted."""
+        """Take a launch of this session or an earlier one; a preempted launch has no effect."""
         self._pending.discard(record.trial.name)
         key, number = (record.trial.name, record.trial.attempt), record.trial.attempt
         contender = next((c for c in self.contenders if final_name(c) == record.trial.name), None)
@@ -271,7 +271,7 @@ class Playoff:
         return () if is_over else self._missing()
 
     def _owes_a_round(self) -> bool:
-        """Whether one more is due though time is up: a single pair rarely shows any gain."""
+        """True if a round is due though time is up: a single pair rarely shows any gain."""
         own, leader = self.seen.own, self.leader
         if not self.rounds or own is None or leader is None:
             return not self.rounds
@@ -279,7 +279,7 @@ class Playoff:
         return self.rounds == 1 and not own.is_out and is_open
 
     def _has_time(self, elapsed_s: float, *, beside: bool) -> bool:
-        """Whether the due launches surely end in the budget, perhaps without some contenders."""
+        """True if the due launches surely end in the budget; drops contenders to get there."""
         left_s = self._budget.until_s - elapsed_s
         while (due := self._due()) and self._bound_s(due, beside=beside) > left_s:
             others = [one for one in due if one is not self.leader and not one.is_own]
@@ -328,7 +328,7 @@ class Playoff:
         )
 
     def _alone(self, contender: Contender) -> Trial:
-        """A launch whose timed steps take as long as those of the others."""
+        """A launch whose timed steps take as long as the others' steps."""
         steps_s = [_step_s(one.searched) for one in self.contenders]
         time_s = self._steps(sum(steps_s), STEPS) * fmean(steps_s)
         steps = round(time_s / (_step_s(contender.searched) or math.inf))
@@ -364,7 +364,7 @@ class Decider(Protocol):
         """Take an outcome."""
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
-        """Where a running trial must end, after these steps; None: as planned."""
+        """The step at which a running trial must end, after these steps; None: as planned."""
 
     def stop_reason(self) -> StopReason | None:
-        """Why nothing more will be asked."""
+        """The reason why no more trials will start."""

@@ -1,4 +1,4 @@
-"""The rule for what is best, in one place.
+"""The rule that chooses the best configuration.
 
 The finalists and the user's own configuration are launched in rounds. A configuration *wins* if a
 t-test on the log ratios of its times to the user's own, valid however often it is looked at, shows
@@ -45,11 +45,11 @@ class TuneVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedEstimate:
-    """How much longer one configuration takes than another, as a logarithm.
+    """Ratio of the costs of two configurations, as a logarithm.
 
     Attributes:
-        mean: over the rounds that both were in.
-        width: half the width of its interval, which holds after every round.
+        mean: mean over the rounds that both were in.
+        width: half-width of its interval, which holds after every round.
         count: number of these rounds; 0 for a comparison of single trials.
     """
 
@@ -59,7 +59,7 @@ class PairedEstimate:
 
     @property
     def differs(self) -> bool:
-        """Whether the interval excludes zero."""
+        """True if the interval excludes zero."""
         return abs(self.mean) > self.width
 
 
@@ -97,7 +97,7 @@ class Contender:
     Attributes:
         searched: its record in the search.
         rounds: its record in each round, by the round's number.
-        is_out: whether it is measured no more.
+        is_out: True if it is not measured any more.
     """
 
     searched: Record
@@ -111,7 +111,7 @@ class Contender:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the user's own configuration."""
+        """True if it is the user's own configuration."""
         return self.searched.trial.number == 0
 
     @property
@@ -129,7 +129,7 @@ class Contender:
 
 
 class Rounds:
-    """Contenders with the rounds so far, and what these show."""
+    """Contenders with the rounds so far, and the comparisons that these allow."""
 
     def __init__(self, chosen: Sequence[Record], objective: Objective, noise: Noise) -> None:
         """Start before the first round.
@@ -148,7 +148,7 @@ class Rounds:
         return next((one for one in self.contenders if one.is_own), None)
 
     def count(self, before: float = math.inf) -> int:
-        """Number of rounds before this one that compared at least two contenders."""
+        """Number of rounds before round ``before`` that compared at least two contenders."""
         made = [number for one in self.contenders for number in self._costs(one)]
         return sum(made.count(number) > 1 for number in set(made) if number < before)
 
@@ -174,7 +174,7 @@ class Rounds:
         return next((one for one in met if one.name == name), None)
 
     def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
-        """How much longer ``slower`` takes, over the rounds that both were in."""
+        """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""
         ours, theirs = self._costs(slower), self._costs(faster)
         common = [number for number in sorted(ours) if number in theirs]
         pairs = [(slower.rounds[number], faster.rounds[number]) for number in common]
@@ -182,7 +182,7 @@ class Rounds:
         return estimate_difference([ours[n] - theirs[n] for n in common], spread, freedom)
 
     def is_settled(self, one: Contender, effort: Effort) -> bool:
-        """Whether another round with the leader would change nothing for this contender."""
+        """True if another round with the leader would change nothing for this contender."""
         leader = self.leader
         if leader is None or one is leader:
             return False
@@ -265,7 +265,7 @@ class Ruling:
         Args:
             records: trials of the search.
             rounds: the rounds after it, if there were any.
-            effort: says from which difference on configurations are not equal.
+            effort: sets the difference below which configurations are equal.
         """
         self.rounds = rounds
         self._equal = effort.equal
@@ -275,7 +275,7 @@ class Ruling:
         self._own = next((r for r in self._usable if r.trial.number == 0), None)
 
     def versus(self, slower: Record, faster: Record) -> PairedEstimate:
-        """How much longer one takes, by the rounds of both, else by one trial each."""
+        """Cost of ``slower`` over ``faster`` by the rounds of both, else by one trial of each."""
         ours, theirs = (self.rounds.contender(r.trial.name) for r in (slower, faster))
         if ours and theirs:
             return self.rounds.compare(ours, theirs)
@@ -288,7 +288,7 @@ class Ruling:
         return PairedEstimate(mean=mean, width=math.log(found.high) - mean, count=0)
 
     def is_gain(self, record: Record) -> bool:
-        """Whether it was shown to be faster than the user's own; true if that cannot run."""
+        """True if it was shown to be faster than the user's own, or if the user's own failed."""
         if self._own is None:
             return True
         found = self.versus(self._own, record)
@@ -351,7 +351,7 @@ class Ruling:
         return tuple(sorted(alike, key=lambda pair: pair[1].mean))
 
     def verdict(self, winner: Record) -> TuneVerdict:
-        """Whether the winner is shown to be best, tied, or neither is known."""
+        """The verdict: the winner is shown to be best, tied, or neither is known."""
         widths = [found.width for _, found in self.rivals(winner)]
         if not widths or (self._own is not None and self.is_gain(winner)):
             return TuneVerdict.WINNER
@@ -359,7 +359,7 @@ class Ruling:
 
 
 def _change(before: Candidate, after: Candidate) -> tuple[float, int]:
-    """How far the global batch moves, and how many knobs do."""
+    """Ratio of the global batches, as a logarithm, and the number of knobs that change."""
     batches = after.layout.global_batch / before.layout.global_batch
     names = before.layout.__slots__
     moved = sum(getattr(before.layout, n) != getattr(after.layout, n) for n in names)

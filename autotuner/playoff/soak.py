@@ -1,7 +1,7 @@
 """The verification run: one longer launch of the winner, as the training will be.
 
-The script's own evaluation and checkpoint are moved into it where its words allow that; else its
-data ends with the steps, as after an epoch. What of them happened is seen, not assumed.
+The script's own evaluation and checkpoint are moved into it if its arguments allow that; else its
+data ends with the steps, as after an epoch. The report has only the events that were observed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MOST_MEMORY = 0.98
 """Share of the device's memory; a training that needs more fails sooner or later."""
 FEWEST_STEPS = 5
 FEWEST_STEPS_OF_AN_EPOCH = 10
-"""Fewer are named."""
+"""Steps of an epoch below which the report names their number."""
 SOAK_SUFFIX = "_soak"
 """Suffix of a launch's name."""
 _DOUBTFUL = (FailureKind.CRASHED, FailureKind.BAD_CONFIG, FailureKind.NO_STEPS)
-"""What a script may fail with because its evaluation or its checkpoint was moved."""
+"""Kinds of failure that a moved evaluation or checkpoint may cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LackOfTime:
-    """A verification run that time was too short for; ``left_s`` None: it was ended within it."""
+    """A verification run that lacked time; ``left_s`` None: it was ended while it ran."""
 
     name: str
     left_s: float | None = None
@@ -46,7 +46,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FewSteps:
-    """A global batch other than the user's, of which an epoch has few steps."""
+    """A global batch other than the user's that leaves few steps in an epoch."""
 
     global_batch: int
     steps: int
@@ -57,16 +57,16 @@ class SoakReport:
     """The launch that the winner passed, or that nothing passed.
 
     Attributes:
-        steps: optimizer steps that it made.
-        memory_share: of the limit at its peak; None where there is no limit.
-        refused: the better ones that did not pass.
-        passed: whether the last one did.
-        phases: mean seconds of its steps' phases; our own runtime takes them apart.
-        step_s: mean seconds of those steps; 0 where there are none.
-        asides: what the script did beside its steps; None: nobody looked.
-        as_trial: why the last one had to skip what trials do not; None where it did not.
-        few_steps: where another batch than the user's leaves few steps of an epoch.
-        whatever: what the script fails with in any configuration; None where that is not known.
+        steps: number of optimizer steps that it made.
+        memory_share: peak memory as a share of the limit; None if there is no limit.
+        refused: better configurations that did not pass.
+        passed: True if the last run passed.
+        phases: mean seconds of its steps' phases; only our own runtime measures them.
+        step_s: mean seconds of the timed steps; 0 if there are none.
+        asides: events of the script between its steps; None if they were not observed.
+        as_trial: failure because of which the passed run omitted the moved parts; else None.
+        few_steps: set if a batch other than the user's leaves few steps in an epoch.
+        whatever: failure of the script in any configuration; None if that is not known.
     """
 
     steps: int
@@ -82,10 +82,10 @@ class SoakReport:
 
 
 class Soak:
-    """Asks for the winner; for the next safer one where it does not pass.
+    """Asks for a run of the winner; if it does not pass, of the next safer configuration.
 
-    Where two fail alike, and not of memory, the user's own goes first: if it fails so too, it is
-    the script that fails, whatever the configuration. If it passes, it still waits for its turn.
+    If two fail alike, and not of memory, the user's own goes first: if it fails in the same way,
+    the script fails in any configuration. If it passes, it still waits for its turn.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Soak:
         start_s: float = 0.0,
         until_s: float = math.inf,
     ) -> None:
-        """``ranked`` is the best first; ``steps`` are of each, fewer where time is short.
+        """``ranked`` is the best first; ``steps`` is for each run, fewer if time is short.
 
-        A launch takes ``start_s`` beside its steps; all of them end by ``until_s`` of the study.
+        A launch takes ``start_s`` besides its steps; all of them end by ``until_s`` of the study.
 
         The script's evaluation and checkpoint are moved into a first attempt, so that it may fail
-        for that. Then a second one omits what trials do, if there is time for as many steps: a
-        shorter one may end before it reaches what failed.
+        for that. Then a second attempt omits them, as trials do, if there is time for the same
+        number of steps: a shorter run may end before it reaches the failure.
         """
         self._left = list(ranked)
         self._steps = steps
@@ -112,25 +112,25 @@ class Soak:
         self._passed: Record | None = None
         self._start_s, self._until_s = start_s, until_s
         self.lacks_time: LackOfTime | None = None
-        """Set where time was up before any passed."""
+        """Set if time was up before any passed."""
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Everything that was told, in order."""
+        """All runs that counted, in order."""
         return tuple(self._told)
 
     @property
     def best(self) -> Record | None:
-        """The one that passed in its turn."""
+        """The run that passed, if the best that is left made it."""
         return self._passed if self._left and self._is_sound(self._left[0]) else None
 
     @property
     def choice(self) -> Record | None:
-        """What passed; where nobody did before time was up, the best that was not refused."""
+        """The run that passed; if time ran out first, the best record that was not refused."""
         return self.best or (self._left[0] if self._left else None)
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
-        """The next one, unless one has passed."""
+        """The next run, unless one has passed."""
         if self._pending or free_slots < 1 or self.stop_reason():
             return ()
         again = bool(self._told) and _is_doubtful(self._told[-1])
@@ -149,7 +149,7 @@ class Soak:
         return (trial.as_soak(name, attempt=attempt, steps=steps),)
 
     def tell(self, record: Record) -> None:
-        """Take an outcome; what is not safer than a refused one is not tried."""
+        """Take an outcome; configurations no safer than a refused one are not tried."""
         self._pending = False
         if record.failure and record.failure.kind is FailureKind.PREEMPTED:
             self.lacks_time = LackOfTime(name=soaked_name(record.trial))
@@ -166,7 +166,7 @@ class Soak:
             self._rule_out(record, tried)
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
-        """Where the launch ends, as planned."""
+        """None: the launch ends as planned."""
         return None
 
     def stop_reason(self) -> StopReason | None:
@@ -189,13 +189,13 @@ class Soak:
         return self._passed is not None and soaked_name(self._passed.trial) == record.trial.name
 
     def _next(self) -> Record:
-        """The user's own where only that can tell whether any will pass; else the best."""
+        """The user's own if only its run can tell whether any will pass; else the best."""
         own = (r for r in self._left if r.trial.number == 0 and not self._is_sound(r))
         first = self._left[0]
         return next(own, first) if len(failed_alike(self._told)) > 1 else first
 
     def _rule_out(self, record: Record, tried: Record) -> None:
-        """What this refusal says of others."""
+        """Drop the records that this refusal rules out."""
         if needs_less(record):
             safer = _safer(self._left, tried)
             self._left = [r for r in self._left if r in safer or self._is_sound(r)]
@@ -206,14 +206,14 @@ class Soak:
 def verification_steps(
     asked: int | None, *, step_s: float, time_s: float, most: int = NORMAL.verification_steps
 ) -> int:
-    """How many: as asked, else ``most`` or what ``time_s`` has room for."""
+    """Number of steps: ``asked``, else up to ``most``, as far as ``time_s`` has room for them."""
     if asked is not None:
         return asked
     return max(FEWEST_STEPS, min(most, int(time_s / step_s)))
 
 
 def _is_doubtful(record: Record) -> bool:
-    """Whether a first attempt failed, and neither of memory nor in what was moved."""
+    """True if a first attempt failed, but neither of memory nor inside a moved part."""
     if record.trial.attempt > 1 or not isinstance(record.outcome, FailedTrial):
         return False
     asides = record.outcome.asides
@@ -221,7 +221,10 @@ def _is_doubtful(record: Record) -> bool:
 
 
 def _safer(left: Sequence[Record], full: Record) -> list[Record]:
-    """What was seen or surely is to need less; where nobody saw, what surely needs no more."""
+    """Records that need less memory than ``full``, as measured or by their layout.
+
+    If the memory of ``full`` was not measured: those that do not surely need more.
+    """
     own = full.outcome.memory
     if own is not None:
         return [
@@ -235,7 +238,7 @@ def _safer(left: Sequence[Record], full: Record) -> list[Record]:
 
 
 def _is_smaller(one: Record, other: Record) -> bool:
-    """Whether it needs less whatever was seen: figures of small models are noise."""
+    """True if ``one`` surely needs less, whatever was measured: small models are noise."""
     ours, theirs = one.trial.candidate, other.trial.candidate
     table = CandidateTable.from_candidates([ours, theirs])
     return bool(surely_needs_more(table, ours)[1] and not surely_needs_more(table, theirs)[0])
@@ -267,7 +270,7 @@ def report_soaks(records: Sequence[Record]) -> SoakReport:
 
 
 def _few_steps(record: Record) -> FewSteps | None:
-    """Where the user's own batch is another one, and an epoch has few steps of this one."""
+    """Steps of an epoch, if they are few and the batch is not the user's own; else None."""
     asides = record.outcome.asides
     layout = record.trial.candidate.layout
     if record.trial.number == 0 or asides is None or not asides.epoch_batches:
@@ -279,12 +282,12 @@ def _few_steps(record: Record) -> FewSteps | None:
 
 
 def last_passed(records: Sequence[Record]) -> Record | None:
-    """The last one that passed; the user's own may have before others were refused."""
+    """The last run that passed; the user's own may pass before others are refused."""
     return next((r for r in reversed(records) if refusal(r) is None), None)
 
 
 def refusal(record: Record) -> Refusal | None:
-    """Why a soak was not passed; None where it was."""
+    """The reason why a run did not pass; None if it passed."""
     name = soaked_name(record.trial)
     if record.failure:
         return Refusal(name=name, failure=record.failure)
@@ -298,14 +301,14 @@ def _memory_share(record: Record) -> float | None:
 
 
 def needs_less(record: Record) -> bool:
-    """Whether it was memory that a soak failed for."""
+    """True if a run did not pass because of memory."""
     if record.failure:
         return record.failure.kind is FailureKind.OUT_OF_MEMORY
     return refusal(record) is not None
 
 
 def failed_alike(records: Sequence[Record]) -> tuple[Record, ...]:
-    """One launch of each configuration that failed as the last one did; none if of memory."""
+    """The launches that failed as the last one did, one per configuration; none if of memory."""
     last = records[-1].failure if records else None
     if last is None or needs_less(records[-1]):
         return ()
@@ -316,7 +319,7 @@ def failed_alike(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def fails_whatever(records: Sequence[Record]) -> bool:
-    """Whether two failed alike at last, one of them as the user gave it."""
+    """True if at least two configurations, the user's own included, failed as the last did."""
     alike = failed_alike(records)
     return len(alike) > 1 and any(record.trial.number == 0 for record in alike)
 
@@ -327,7 +330,7 @@ def soaked_name(trial: Trial) -> str:
 
 
 def _first_failure(records: Sequence[Record], passed: Record) -> Failure | None:
-    """What a first attempt of it failed with, if there were two."""
+    """Failure of the first attempt at the run that passed, if there were two."""
     if passed.trial.attempt < 2:
         return None
     name = soaked_name(passed.trial)

@@ -1,4 +1,4 @@
-"""What a study found, as one value. Not: how it is printed or written (launcher)."""
+"""The result of a study, as one value. Not: its printed form (launcher)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .decision import Decision, baseline_of, best_of, decide
 class LearningRateAdvice:
     """Multiply the learning rate by ``factor``, as the global batch changed.
 
-    ``linear``: the factor is the ratio of the batches, else its square root. ``by_script``: by
-    what the script was seen to multiply its own, 1 where it kept it; None where nobody could tell.
+    ``linear``: the factor is the ratio of the batches, else its square root. ``by_script``: the
+    factor that the script applied itself, 1 if it kept its rate; None if that is not known.
     """
 
     factor: float
@@ -62,16 +62,16 @@ GLOBAL = "global"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRow:
-    """One tuning space, or all of them under ``global``.
+    """Row of a tuning space, or of all of them under ``global``.
 
     Attributes:
         tuning_space: ``z0`` to ``z3``, or ``global``.
-        num_experiments: trials that came back, failed ones and second attempts included.
-        best_metric_val: in the metric's unit; None where nothing was measured.
-        failure: the most frequent kind where nothing was measured.
-        best_exp_name: the trial of the best value. What was measured again after the search is
-            ahead of what was not.
-        search_only: whether the value is the search's, though the winner's is of later launches.
+        num_experiments: number of trials that ended, failed ones and second attempts included.
+        best_metric_val: best value in the metric's unit; None if nothing was measured.
+        failure: the most frequent kind of failure if nothing was measured.
+        best_exp_name: the trial of the best value. Trials that were measured again after the
+            search come first.
+        search_only: True if the value is the search's, though the winner's is from later launches.
     """
 
     tuning_space: str
@@ -87,9 +87,9 @@ class TimeParts:
     """Wall time of a command, in the order of its parts.
 
     Attributes:
-        profile_s: from its start to the first trial.
-        trials_s: of the search.
-        confirmation_s: playoff and verification run.
+        profile_s: time from its start to the first trial.
+        trials_s: time of the search.
+        confirmation_s: time of the playoff and the verification run.
     """
 
     profile_s: float
@@ -98,7 +98,7 @@ class TimeParts:
 
     @property
     def whole_s(self) -> float:
-        """From its start to its results."""
+        """Time from its start to its results."""
         return self.profile_s + self.trials_s + self.confirmation_s
 
 
@@ -107,27 +107,27 @@ class Summary:
     """The result of a study.
 
     Attributes:
-        decision: what to train with, and how sure that is.
+        decision: configuration to train with, and how sure that is.
         rows: one for each space, then ``global``.
-        metric: name of what was optimised, in ``unit``.
-        baseline: trial 0; None where it did not come back.
+        metric: name of the optimised metric, in ``unit``.
+        baseline: trial 0; None if it did not end.
         rejected: candidates that were skipped unmeasured, by the name of the rule.
-        learning_rate: advice where the winner has another global batch.
+        learning_rate: advice if the winner has another global batch.
         stop: why the study ended.
         duration_s: wall time of the tuning with its profile run and earlier sessions' launches.
-        drift: what launches again in the search say of its trials and of the machine.
-        noise: of launches in the search; what was measured again tells.
-        optimality_bound: what the remaining candidates could still gain; None where that is not
-            known, or there are none.
-        expected_gain: what the most promising remaining candidate is expected to gain, a share;
-            None where nothing can be said.
-        skipped: how many were not tried, and why; None where nothing was measured.
-        alone: whether nothing but the winner was measured.
+        drift: findings from the repeats of the search, on its trials and the machine.
+        noise: noise of launches in the search, estimated from its repeats.
+        optimality_bound: bound on the gain of the remaining candidates; None if it is not known,
+            or none remain.
+        expected_gain: expected gain of the most promising remaining candidate, a share; None if
+            it is not known.
+        skipped: numbers of candidates not tried, by reason; None if nothing was measured.
+        alone: True if nothing but the winner was measured.
         faster: the best trial as it was measured, if a figure of the winner is behind it; no
             sentence may then call the winner the fastest without saying why.
-        notes: what those who ran the launches say of them.
+        notes: notes of the launching side on the launches.
         impossible: a sentence on FLOPS above the GPU's peak; empty if there are none.
-        parts: where the time of the last command went; None: not known.
+        parts: duration of each part of the last command; None: not known.
     """
 
     decision: Decision
@@ -167,7 +167,7 @@ class Launches:
 
     Attributes:
         records: trials of the search, as they were measured.
-        repeats: of them, in the search.
+        repeats: repeats of trials, in the search.
         playoff: launches of the rounds after it.
         soaks: verification runs.
     """
@@ -189,9 +189,9 @@ def summarise(
     """Sum up a study.
 
     Args:
-        study: as far as it has got.
+        study: the study so far.
         duration_s: wall time of the tuning, earlier sessions included.
-        optimizer: tells which advice on the learning rate is right.
+        optimizer: optimizer of the configuration, which decides the learning rate's factor.
         playoff: launches of the rounds after it.
         soaks: verification runs after these.
     """
@@ -295,9 +295,9 @@ def _row(
 def learning_rate_of(
     baseline: Record | None, winner: Record | None, optimizer: Optimizer
 ) -> LearningRateAdvice | None:
-    """Advice where the winner has another global batch than the baseline.
+    """Advice if the winner has another global batch than the baseline.
 
-    ``optimizer`` is the configuration's; where that has none, what the baseline ran with counts.
+    ``optimizer`` is the configuration's; if that has none, the optimizer of the baseline counts.
     """
     if baseline is None or winner is None:
         return None
@@ -312,7 +312,7 @@ def learning_rate_of(
 def _scaled_by_script(
     baseline: Record, winner: Record, advice: LearningRateAdvice
 ) -> float | None:
-    """What the script multiplied its learning rate by; None: unknown, or a schedule moved it."""
+    """Factor that the script applied to its rate; None: unknown, or a schedule changed it."""
     both = [record.measurement and record.measurement.applied for record in (baseline, winner)]
     rates = [applied.learning_rate for applied in both if applied and applied.learning_rate]
     if len(rates) < len(both):
