@@ -185,7 +185,7 @@ def interval(log_ratio: float, width: float) -> SpeedUp:
 
 
 def block_means(steps: Sequence[float]) -> tuple[float, ...]:
-    """Means of at most ``MOST_BLOCKS`` runs of equal length; the first steps may be left."""
+    """Means of at most ``MOST_BLOCKS`` runs of equal length; extra first steps are dropped."""
     length = _block_length(len(steps))
     first = len(steps) % length
     return tuple(

@@ -20,10 +20,10 @@ class Decision:
     Attributes:
         order: usable configurations, the best first.
         winner: the best record; None if nothing was measured or passed.
-        verdict: whether it was shown to be the best.
-        speed_up: of the winner over the baseline; None if it is the baseline or either was not
-            measured.
-        paired: whether ``speed_up`` is from rounds that both were in.
+        verdict: result of the rule: shown to be the best, tied, or unknown.
+        speed_up: speed-up of the winner over the baseline; None if it is the baseline or one was
+            not measured.
+        paired: True if ``speed_up`` is from rounds that both were in.
         rounds: number of rounds.
         ties: configurations that noise does not separate from the winner, each with the logarithm
             of its time over the winner's.

@@ -34,7 +34,7 @@ class MeaningVerdict(str, Enum):
 
 
 class Obstacle(str, Enum):
-    """Why losses were not compared."""
+    """The reason why losses were not compared."""
 
     BASELINE_NOT_MEASURED = "baseline_not_measured"
     WINNER_NOT_MEASURED = "winner_not_measured"
@@ -54,7 +54,7 @@ class LossComparison:
             infinite.
         tolerance: largest relative difference that counts as the same.
         steps: number of global batches over which they were compared.
-        obstacle: why they were not compared.
+        obstacle: reason why they were not compared.
         batches: global batches of trial 0 and of the winner, if they are the obstacle.
         own_gap: relative difference between two launches of trial 0, if it is the obstacle.
     """

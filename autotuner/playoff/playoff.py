@@ -35,7 +35,7 @@ _ROUNDS_TO_HAVE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayoffBudget:
-    """When the rounds end undecided.
+    """Limits at which the rounds end undecided.
 
     Attributes:
         rounds: most rounds.
@@ -142,7 +142,7 @@ class Playoff:
             chosen: records of the search that take part, the best first.
             objective: the metric to compare by.
             noise: of the search.
-            budget: when to end undecided.
+            budget: limits at which to end undecided.
         """
         self.seen = Rounds(chosen, objective, noise)
         """The rounds so far."""
@@ -157,7 +157,7 @@ class Playoff:
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        """Everything that takes part, the best of the search first."""
+        """All contenders, the best of the search first."""
         return self.seen.contenders
 
     @property
@@ -242,7 +242,7 @@ class Playoff:
         return None
 
     def stop_reason(self) -> StopReason | None:
-        """Why the rounds are over."""
+        """The reason why the rounds are over; None if they are not."""
         if self._pending or self._due():
             return None
         return StopReason(kind=StopKind.EXPLORED)
@@ -310,7 +310,7 @@ class Playoff:
         return replace(contender.searched.trial, name=name, attempt=self._number, final=True)
 
     def _in_turn(self, due: Sequence[Contender]) -> tuple[Trial, ...]:
-        """All at once: each hands the turn to the next, the last to the first, which begins."""
+        """Launches side by side: each passes the turn to the next, the last to the first."""
         round_s = sum(_step_s(contender.searched) for contender in due)
         turns = max(FEWEST_TURNS, self._steps(round_s, TURNS))
         lengths = [_turn_length(contender.searched) for contender in due]

@@ -170,7 +170,7 @@ class Soak:
         return None
 
     def stop_reason(self) -> StopReason | None:
-        """Why the runs are over: one passed, or none is left."""
+        """The reason why the runs are over: one passed, or none is left."""
         is_over = self.best or self.lacks_time or self._crash_stands
         if self._pending or (self._left and not is_over):
             return None

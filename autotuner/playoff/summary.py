@@ -113,7 +113,7 @@ class Summary:
         baseline: trial 0; None if it did not end.
         rejected: candidates that were skipped unmeasured, by the name of the rule.
         learning_rate: advice if the winner has another global batch.
-        stop: why the study ended.
+        stop: reason why the study ended.
         duration_s: wall time of the tuning with its profile run and earlier sessions' launches.
         drift: findings from the repeats of the search, on its trials and the machine.
         noise: noise of launches in the search, estimated from its repeats.

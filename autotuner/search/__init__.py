@@ -1,4 +1,4 @@
-"""The study: which trial comes next, and when enough is known."""
+"""The study: it chooses the next trial and ends the search."""
 
 from .limits import FEWEST_TRIALS, MARGIN, SearchLimits, start_bound_s
 from .listed import ListedStudy

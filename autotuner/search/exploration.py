@@ -1,7 +1,7 @@
-"""Which group of a space is explored now, and which of its rows are tried next.
+"""Choose the group of a space to explore now, and its rows that are due.
 
-Not: when a search is over though rows are left (limits), what is launched again
-(reference_repeats), nor which row of a phase is next (a strategy).
+Not: the end of a search that has rows left (limits), repeats of trials (repeats), nor the next
+row of a phase (a strategy).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .stop import StopReason
 
 
 class Phases:
-    """Tells the phase of each stage from what is open and what came back."""
+    """Finds the phase of each stage from the open rows and the records."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Phases:
         self._given_up: set[tuple[int, bool]] = set()
 
     def give_up(self, stage: int, *, further: bool) -> None:
-        """The strategy finds nothing worth a trial in this phase."""
+        """End a phase in which the strategy finds nothing worth a trial."""
         self._given_up.add((stage, further))
 
     def is_further(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
-        """Whether a stage is done with its micro-batches."""
+        """True if a stage is done with its micro-batches."""
         if progress.further or (stage, False) in self._given_up:
             return True
         patience = progress.remaining(self._settings, 0, further=False)
@@ -81,7 +81,7 @@ class Phases:
         return self._pool.further_rows(stage, layouts)
 
     def are_cut(self, *, small_too: bool) -> bool:
-        """Whether the number of trials alone keeps one of the stages from going on."""
+        """True if only the limit on its trials keeps a stage from going on."""
         return any(
             self._is_cut(stage, progress, small_too=small_too)
             for stage, progress in self._observations.stages.items()
@@ -98,7 +98,7 @@ class Phases:
 
 
 class Exploration:
-    """Goes through the groups of a space, from what was learned and what is pending."""
+    """Goes through the groups of a space, by the records and the pending trials."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class Exploration:
         """Start before the first group.
 
         Args:
-            space: what is explored.
+            space: the space to explore.
             predictions: of the rows of ``space.table``.
             settings: patience, seed, and how rows are grouped.
             strategy: chooses among the rows that are due.
             pool: the rows that are open.
-            observations: what came back, as it grows.
+            observations: the records so far; they grow during the search.
         """
         self._table, self._predictions, self._settings = space.table, predictions, settings
         self._strategy, self._observations = strategy, observations
@@ -125,12 +125,12 @@ class Exploration:
         self._groups = Grouping.of_settings(settings)
         self._phases = Phases(pool, settings, observations, self._groups)
         self.small_too = False
-        """Whether micro-batches below the user's are tried: only if that one does not fit."""
+        """True if micro-batches below the user's are tried: the user's does not fit."""
 
     def group_now(self, pending: tuple[Trial, ...]) -> int | StopReason:
         """The first group that is not done, or why none is left to explore.
 
-        A ZeRO stage that is no better than the one before ends the ZeRO stages alone.
+        A ZeRO stage that is no better than the one before ends only the ZeRO stages.
         """
         before: StageProgress | None = None
         ended: StopReason | None = None

@@ -1,9 +1,9 @@
-"""When a search is over though there are candidates left.
+"""The end of a search that has candidates left, and upper bounds on the duration of launches.
 
-Of a step: that of the nearest measured candidate, times as much more as the planner says of the
-two with its band. Without predictions, as its micro-batch and its accumulation are larger, with
-room for steps that grow faster than their samples. Of a launch: the longest start of the latest
-ones, and its steps.
+Bound of a step: the nearest measured step, scaled by the predicted ratio plus the error band; if
+there is no prediction, by the larger micro-batch and accumulation, with room for steps that grow
+faster than their samples. Bound of a launch: the longest start of the latest launches, plus its
+steps.
 Shapes: C = candidates of a table.
 """
 
@@ -33,17 +33,17 @@ from .optimality_bound import OptimalityBound
 from .stop import StopReason
 
 FEWEST_TRIALS = 4
-"""Before so many nothing is good enough. Over recorded landscapes later stops gained nothing;
-after one trial 2 of the 4 certificates of bigscience_v100 were false."""
+"""Trials before a small gain may end a search. Over recorded landscapes later stops gained
+nothing; after one trial 2 of the 4 certificates of bigscience_v100 were false."""
 
 
 def is_gain_small(found: OptimalityBound | None, limit: float | None, trials: int) -> bool:
-    """Whether no remaining candidate is worth a trial, in a live search and in a replayed one.
+    """True if no remaining candidate is worth a trial, in a live or a replayed search.
 
     Args:
-        found: what could be gained; None where nothing can be said.
+        found: bound on the possible gain; None if it is not known.
         limit: possible gain, a share, below which the search ends; None: it never does.
-        trials: that came back, of whatever kind.
+        trials: number of trials so far, failed ones included.
     """
     if found is None or limit is None or trials < FEWEST_TRIALS:
         return False
@@ -51,17 +51,17 @@ def is_gain_small(found: OptimalityBound | None, limit: float | None, trials: in
 
 
 def is_comparison(records: Sequence[Record]) -> bool:
-    """Whether anything was measured beside the baseline."""
+    """True if anything was measured besides the baseline."""
     return any(record.measurement and record.trial.number for record in records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
-    """What a search may cost; None where there is no limit.
+    """Limits on the cost of a search; a limit of None does not apply.
 
     Attributes:
-        seconds: end of the search, for what may end by then, once two configurations can be
-            compared; playoff and verification run follow.
+        seconds: end of the search, for launches that may end by then, once two configurations
+            can be compared; playoff and verification run follow.
         whole_s: end of everything, on the same clock; None: ``seconds``.
         ending_s: the part of it at its end in which nothing may run.
         trials: most trials, the baseline included.
@@ -79,7 +79,7 @@ class SearchLimits:
         return self._end_s(records) - elapsed_s
 
     def _end_s(self, records: Sequence[Record]) -> float:
-        """The search's end; that of everything until two configurations can be compared."""
+        """End of the search; until two configurations can be compared, end of everything."""
         if self.seconds is None:
             return math.inf
         return self.seconds if is_comparison(records) else self._last_s(self.seconds)
@@ -91,10 +91,10 @@ class SearchLimits:
     def trials_in_time(
         self, trial_s: float, *, spent_s: float, most: int, at_once: int = 1
     ) -> int:
-        """How many trials of ``trial_s`` seconds can be started, the baseline first.
+        """Number of trials of ``trial_s`` seconds that can be started, the baseline first.
 
         Args:
-            trial_s: of each.
+            trial_s: duration of each trial.
             spent_s: seconds so far.
             most: trials to make, the baseline included.
             at_once: trials that run side by side, after the baseline.
@@ -110,7 +110,7 @@ class SearchLimits:
     def no_time(
         self, elapsed_s: float, records: Sequence[Record], bounds_s: Sequence[float]
     ) -> StopReason:
-        """The stop where what is left to try may take longer than there is time for."""
+        """Stop reason: each remaining candidate may take longer than the time that is left."""
         end_s = self._end_s(records)
         whole_s = end_s if self.whole_s is None else self.whole_s
         no_room = stop.NoRoom(
@@ -122,7 +122,7 @@ class SearchLimits:
         return stop.no_time(f"{whole_s:.0f} s", no_room)
 
     def over(self, records: Sequence[Record], cut: str = "") -> StopReason:
-        """The stop where time is up; ``cut``: how the last launch ended."""
+        """Stop reason: time is up; ``cut``: how the last launch ended."""
         measured = any(record.measurement for record in records)
         longer = longer_budget(_ENOUGH * (self.whole_s or self.seconds or 0.0))
         error = (
@@ -138,7 +138,7 @@ class SearchLimits:
         return f"{end_s:.0f} s for trials ({whole_s:.0f} s in all)"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
-        """Why nothing more may be started."""
+        """The reason why no more trials may start; None if they may."""
         measured = any(record.measurement for record in records)
         if self.left_s(elapsed_s, records) <= 0.0:
             return self.over(records)
@@ -147,19 +147,19 @@ class SearchLimits:
         return None
 
     def room(self, told: int, running: int) -> int:
-        """Trials that may be started beside those that came back and those that run."""
+        """Number of trials that may still start, besides ended and running ones."""
         return sys.maxsize if self.trials is None else max(0, self.trials - told - running)
 
 
 _ENOUGH = 3.0
-"""Times a budget in which nothing could be measured that the next one should be."""
+"""Next budget to suggest over a budget in which nothing could be measured."""
 MARGIN = 1.25
 """Bound over a measured step: launches of one configuration were seen to differ by 12 to 25 %."""
 _GROWTH = 1.2
 """Power of the micro-batch: 256 times the samples took up to 800 times as long, once caches were
 full."""
 _OTHER_STRUCTURE = 2.0
-"""Another ZeRO stage or another value of a further knob, of which nothing is predicted."""
+"""Factor for a different ZeRO stage or value of another knob, without a prediction."""
 _LATEST = 5
 
 
@@ -204,7 +204,7 @@ class LaunchBounds:
 
 
 def start_bound_s(records: Sequence[Record]) -> float:
-    """Bound on a launch's time beside its steps; 0 where no end of a launch was seen."""
+    """Bound on a launch's time besides its steps; 0 if no launch was measured to its end."""
     starts_s = (
         record.wall_s - record.measurement.mean_step_s * steps_made(record.measurement)
         for record in reversed(records)
@@ -214,12 +214,12 @@ def start_bound_s(records: Sequence[Record]) -> float:
 
 
 def steps_made(measured: Measurement) -> int:
-    """Steps that a launch made, with those that do not count."""
+    """Number of steps that a launch made, warm-up included."""
     return (measured.first_step or 1) - 1 + len(measured.step_s)
 
 
 def _growth(table: CandidateTable, measured: Candidate) -> Floats:
-    """How many times as long a step may be, if nothing but its samples tell."""
+    """Bound on each row's step over the measured step, from its samples only."""
     layout = measured.layout
     larger_C = np.maximum(1.0, table["micro_batch"] / layout.micro_batch) ** _GROWTH
     growth_C = np.maximum(1.0, larger_C * table["accumulation"] / layout.accumulation)
@@ -228,7 +228,7 @@ def _growth(table: CandidateTable, measured: Candidate) -> Floats:
 
 
 def _predicted_growth(growth_C: Floats, predictions: PredictionTable, record: Record) -> Floats:
-    """How many times as long a step may be, as the planner says it, where it says something."""
+    """Predicted step of each row over the measured one, plus the band; else ``growth_C``."""
     predicted_s = record.prediction.step_s if record.prediction else None
     if not predicted_s:
         return growth_C

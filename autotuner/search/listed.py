@@ -1,7 +1,7 @@
 """A study of candidates in a given order: each is tried once.
 
-There is no baseline; a candidate that fails says nothing of the next one, but that one which ran
-out of memory rules out what surely needs more.
+There is no baseline. A failed candidate does not affect the others, except that an out-of-memory
+failure rules out candidates that surely need more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATTEMPTS = 2
 
 
 class ListedStudy:
-    """Ask it for trials, tell it what came back, until none is left; a ``Decider``."""
+    """Gives out trials and takes their records until none is left; a ``Decider``."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class ListedStudy:
         """Start without any record.
 
         Args:
-            trials: in order, each with a name of its own.
-            most_steps: that a trial makes.
-            most_s: seconds of steps, after which a trial makes no more.
-            objective: by which one is the best; samples of a second unless said.
+            trials: trials in order, each with its own name.
+            most_steps: largest number of steps of a trial.
+            most_s: seconds of steps after which a trial ends.
+            objective: metric by which the best is chosen; default: samples per second.
         """
         self._waiting = list(trials)
         self._most_steps, self._most_s = most_steps, most_s
@@ -57,7 +57,7 @@ class ListedStudy:
 
     @property
     def objective(self) -> Objective:
-        """What is optimised."""
+        """The metric to optimise."""
         return self._objective
 
     @property
@@ -67,7 +67,7 @@ class ListedStudy:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Everything that was told, in order."""
+        """All records so far, in order."""
         return tuple(self._told.values())
 
     @property
@@ -76,14 +76,14 @@ class ListedStudy:
         return tuple(self._ruled_out.items())
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
-        """The next ones in order."""
+        """The next trials in order."""
         trials = tuple(self._waiting[:free_slots])
         self._waiting = self._waiting[len(trials) :]
         self._pending |= {trial.name: trial for trial in trials}
         return trials
 
     def tell(self, record: Record) -> None:
-        """Take an outcome of this session or an earlier one; twice is once."""
+        """Take an outcome of this session or an earlier one; a second time has no effect."""
         trial = record.trial
         self._pending.pop(trial.name, None)
         self._waiting = [one for one in self._waiting if one.name != trial.name]
@@ -109,7 +109,7 @@ class ListedStudy:
         return stop.exploration_end(self.records, None)
 
     def _learn(self, record: Record) -> None:
-        """Skip what surely needs more, or try once again where it is not sure."""
+        """Skip candidates that surely need more; if the failure is not sure, try again once."""
         trial = record.trial
         if not is_sure(record):
             if trial.attempt < _ATTEMPTS:

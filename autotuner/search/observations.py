@@ -1,6 +1,6 @@
-"""What a study makes of what it was told: trials as compared, the best, stages, curves.
+"""State that a study derives from its records: trials as compared, the best, stages, curves.
 
-Not: what is tried next (Study), nor what is launched again (reference_repeats).
+Not: the next trial (Study), nor the trials to repeat (repeats).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .repeats import Repeats, at_level, counts_instead, in_place_of, machine_lev
 
 
 class Observations:
-    """Told of every trial once; where a repeat counts instead of its trial, it learns anew."""
+    """Takes every trial once; if a repeat replaces its trial, everything is learned anew."""
 
     def __init__(
         self, space: SearchSpace, pool: Pool, groups: Grouping, objective: Objective
@@ -49,7 +49,7 @@ class Observations:
 
     @property
     def compared(self) -> tuple[Record, ...]:
-        """The records as they are compared; see :mod:`.drift`."""
+        """The records as they are compared; see :mod:`.repeats`."""
         return tuple(self._compared)
 
     @property
@@ -61,7 +61,7 @@ class Observations:
 
     @property
     def best(self) -> Record | None:
-        """The best trial as it was measured; the earlier one where two are equal."""
+        """The best trial as it was measured; the earlier one if two are equal."""
         return None if self._best is None else self._records[self._best]
 
     @property
@@ -76,7 +76,7 @@ class Observations:
         return None if self._best is None else self._compared[self._best]
 
     def tell(self, record: Record) -> bool:
-        """Take a trial or a repeat; whether trials before are now another than they were."""
+        """Take a trial or a repeat; true if it changes the times of earlier trials."""
         self._noise = None
         self._tally.add(record)
         if record.trial.again:
@@ -117,7 +117,7 @@ class Observations:
         self._compared.append(record)
 
     def best_layouts(self, group: int, most: int) -> tuple[Layout, ...]:
-        """Layouts of a group with usual further knobs, the best first."""
+        """Layouts of a group with default values of all other knobs, the best first."""
         ranks = self._layouts.get(group, {})
         return tuple(heapq.nsmallest(most, ranks, key=lambda layout: ranks[layout]))
 

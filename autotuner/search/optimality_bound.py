@@ -1,9 +1,9 @@
-"""How much the candidates that were not tried could still gain.
+"""Upper bound on the gain of the candidates that were not tried.
 
-A candidate cannot beat the best one where its roofline says so, where it surely does not fit,
-where what is believed of its time, predicted and corrected by all measurements, leaves it no
-chance, or where the curve of throughput over the micro-batch does: the bounds of all remaining
-candidates hold together with ``CONFIDENCE``. A curve through two trials is as sure as they are, so
+A candidate cannot beat the best one if its roofline excludes it, if it surely does not fit, if its
+time, as predicted and corrected by all measurements, leaves it no chance, or if the curve of
+throughput over the micro-batch excludes it: the bounds of all remaining candidates hold together
+with ``CONFIDENCE``. A curve through two trials is as sure as they are, so
 its bound carries their noise, and the more of it the farther it reaches beyond them.
 """
 
@@ -27,12 +27,12 @@ _REFUTED = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimalityBound:
-    """How much faster than the best measured one the remaining candidates can be, as shares.
+    """Possible gains of the remaining candidates over the best measured one, as shares.
 
     Attributes:
-        remaining: how many there are; those that were ruled out are none of them.
-        possible_gain_C: what each could be faster by at most; 0 where it cannot be faster.
-        expected_gain: what the most promising one is expected to gain.
+        remaining: number of candidates, without ruled-out ones.
+        possible_gain_C: largest possible gain of each; 0 if it cannot be faster.
+        expected_gain: expected gain of the most promising candidate.
     """
 
     remaining: int
@@ -41,12 +41,12 @@ class OptimalityBound:
 
     @property
     def beaten(self) -> int:
-        """How many cannot be faster."""
+        """Number of candidates that cannot be faster."""
         return int((self.possible_gain_C <= 0).sum())
 
     @property
     def possible_gain(self) -> float:
-        """What any of them could gain at most."""
+        """Largest possible gain of any candidate."""
         return float(self.possible_gain_C.max(initial=0.0))
 
 
@@ -58,17 +58,17 @@ def bound_gain(
     *,
     curves: CurveGains | None = None,
 ) -> OptimalityBound | None:
-    """What follows from predictions of the remaining candidates and from all records.
+    """Bound the gain by the predictions of the remaining candidates and by all records.
 
     Args:
         remaining: candidates.
-        predictions: of them.
-        history: what came back so far.
-        objective: what is optimised.
-        curves: what each could gain by curves of throughput; None where none are looked at.
+        predictions: predictions of these candidates.
+        history: records so far.
+        objective: the metric to optimise.
+        curves: possible gain of each by curves of throughput; None if these are not used.
 
     Returns:
-        None where nothing was measured, or not every remaining candidate has a prediction.
+        None if nothing was measured, or not every remaining candidate has a prediction.
     """
     known = costs(remaining, predictions, history, objective)
     if not len(remaining):
@@ -102,9 +102,9 @@ def _floor(
     records: Sequence[Record],
     objective: Objective,
 ) -> Floats:
-    """Logarithm of the least cost by the roofline, lowered where a measurement was below it.
+    """Logarithm of the least cost by the roofline, lowered if a measurement was below it.
 
-    One that was far below it shows that there is no such bound.
+    A measurement far below it shows that there is no such bound.
     """
     if predictions.least_step_s_C is None:
         return np.full(len(remaining), -np.inf)

@@ -1,4 +1,4 @@
-"""Which rows of a space are open, handed out or told of."""
+"""The rows of a space: open, running, tried or ruled out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STAGED = ("gridsearch", "random")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """Groups have numbers; ``staged``: those of ``TUNING_SPACES``, otherwise there is one.
+    """Groups of rows, by number: one for each of ``TUNING_SPACES`` if ``staged``, else just one.
 
     ``to_saturation``: micro-batches beyond saturation of throughput are skipped.
     """
@@ -54,10 +54,10 @@ class Grouping:
 
     @staticmethod
     def of_settings(settings: AutotuningSettings) -> Grouping:
-        """The grouping as asked; else stages for DeepSpeed's tuners, but for the default.
+        """The grouping of the settings; else stages for DeepSpeed's tuners, but for the default.
 
-        Over recorded landscapes a model that ranks all stages needed 5 trials where stage after
-        stage needed 8 (``benchmarks/results/search_landscapes.md``).
+        Over recorded landscapes a model that ranks all stages needed 5 trials, stage after stage
+        needed 8 (``benchmarks/results/search_landscapes.md``).
         """
         staged = settings.tuner_type in _STAGED
         if settings.strategy is not None:
@@ -73,11 +73,11 @@ class Grouping:
         return np.full(len(table), _EVERYTHING, np.int64)
 
     def is_zero_stage(self, group: int) -> bool:
-        """Whether it is a ZeRO stage of data parallelism alone."""
+        """True if it is a ZeRO stage with data parallelism only."""
         return self.staged and group < len(ZERO_SPACES)
 
     def start(self, group: int) -> StageProgress:
-        """A group of which nothing is known."""
+        """Progress of a group before its first trial."""
         return StageProgress(name=TUNING_SPACES[group] if self.staged else "global")
 
 
@@ -85,11 +85,11 @@ NEEDS_MORE_MEMORY = "needs_more_memory"
 ABOVE_WHAT_RAN = "micro_batch_above_what_ran"
 SMALLER_MICRO_BATCH = "smaller_micro_batch"
 BEYOND_SATURATION = "beyond_saturation"
-"""Names of what is inferred of rows from what came back, beside those of rules."""
+"""Reasons to skip rows that are inferred from trials, besides the names of the rules."""
 
 
 class Pool:
-    """The rows of a space with what is known of them."""
+    """The rows of a space and the state of each."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class Pool:
 
         Args:
             space: the rows.
-            predictions: of them.
-            rules: that rows must pass.
-            groups: units of exploration; they say whether micro-batches end at saturation.
-            objective: what is optimised.
+            predictions: predictions of the rows.
+            rules: rules that rows must pass.
+            groups: units of exploration, and whether micro-batches end at saturation.
+            objective: the metric to optimise.
         """
         self._table = space.table
         self._baseline = space.baseline
@@ -119,7 +119,7 @@ class Pool:
         self._allowed: Bools = passed.keep_C
         self._usual = space.usual_C
         self.has_further = not space.usual_C.all()
-        """Whether any row varies a further knob."""
+        """True if any row varies a knob other than the layout's."""
         self._rows: dict[Candidate, Ints] = {}
         self._of_layout: dict[Layout, Bools] = {}
         self._small: Bools = space.table["micro_batch"] < space.least_micro_batch
@@ -131,15 +131,15 @@ class Pool:
         self._left_s = np.inf
 
     def take_out(self, candidate: Candidate) -> None:
-        """Mark a candidate that was handed out or came back."""
+        """Mark a candidate as tried."""
         self._tried[self._find(candidate)] = True
 
     def forget_speeds(self) -> None:
-        """What was learned of micro-batches is to be learned anew."""
+        """Forget the curves of throughput, which will be learned anew."""
         self._curves.forget()
 
     def learn(self, record: Record) -> None:
-        """Take what came back of a micro-batch."""
+        """Take the record of a micro-batch."""
         self._curves.tell(record)
         if record.trial.candidate == self._baseline:
             self._baseline_fits = record.measurement is not None
@@ -150,18 +150,18 @@ class Pool:
 
     @property
     def smaller(self) -> int:
-        """How many rows that pass the rules are meant only for a baseline without the memory."""
+        """Number of allowed rows that are tried only if the baseline does not fit in memory."""
         return int((self._allowed & self._small).sum())
 
     @property
     def too_long_s(self) -> Floats:
-        """What launches may take of the rows that are open but for want of time."""
+        """Bounds on the launches of rows that only a lack of time closes, in seconds."""
         rows = self._allowed & ~self._tried & ~self._closed & ~self._beyond_saturation()
         rows &= ~(self._small & self._baseline_fits)
         return self._bound_s_C[rows & (self._bound_s_C > self._left_s)]
 
     def rule_out_larger(self, record: Record) -> None:
-        """Close what surely needs more memory than a trial that ran out of it."""
+        """Close rows that surely need more memory than a trial that ran out of it."""
         candidate = record.trial.candidate
         predicted = record.prediction or self.prediction(candidate)
         self._too_large |= surely_needs_more(
@@ -172,39 +172,39 @@ class Pool:
         )
 
     def rule_out_above(self, micro_batch: int, data_parallel: int) -> None:
-        """Close larger micro-batches: this was all that came when more was asked for.
+        """Close larger micro-batches: the script provided no more than this one.
 
-        Fewer ranks, ``data_parallel`` of which this was seen, may get more of the data each.
+        Rows with fewer ranks than ``data_parallel`` stay open: each may get more of the data.
         """
         more = self._table["micro_batch"] > micro_batch
         self._above_ran |= more & (self._table["data_parallel"] >= data_parallel)
 
     def is_closed(self, candidate: Candidate) -> bool:
-        """Whether a trial of something else has ruled it out."""
+        """True if the trial of another candidate has ruled it out."""
         return bool(self._closed[self._find(candidate)].any())
 
     def is_further(self, candidate: Candidate) -> bool:
-        """Whether it is a row with an unusual value of a further knob."""
+        """True if it is a row with a non-default value of another knob."""
         return bool((~self._usual[self._find(candidate)]).any())
 
     def _find(self, candidate: Candidate) -> Ints:
-        """Numbers of its rows, which are looked for once."""
+        """Numbers of its rows; cached."""
         if candidate not in self._rows:
             self._rows[candidate] = self._table.find(candidate)
         return self._rows[candidate]
 
     def usual_rows(self, group: int, *, small_too: bool) -> Ints:
-        """Numbers of the open rows of a group with its usual further knobs, in order.
+        """Numbers of the open rows of a group with the default values of other knobs, in order.
 
         Args:
             group: its number.
-            small_too: also micro-batches below the user's, who asked to search from there up.
+            small_too: also micro-batches below the lower limit of the user.
         """
         rows = self._open(group) & self._usual
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
     def further_rows(self, group: int, layouts: Sequence[Layout]) -> Ints:
-        """Numbers of the open rows of a group that vary further knobs of these layouts."""
+        """Numbers of the open rows of a group that vary other knobs of these layouts."""
         if not self.has_further or not layouts:
             return np.zeros(0, np.int64)
         wanted = np.zeros(len(self._table), np.bool_)
@@ -213,7 +213,7 @@ class Pool:
         return np.flatnonzero(self._open(group) & ~self._usual & wanted)
 
     def _rows_of(self, layout: Layout) -> Bools:
-        """Rows with this layout and any further knobs, which are looked for once."""
+        """Rows with this layout and any values of other knobs; cached."""
         if layout not in self._of_layout:
             extras = [name for name, _ in self._table.columns if name not in LAYOUT_KNOBS]
             found = self._table.matches(Candidate(layout=layout), but=extras)
@@ -229,7 +229,7 @@ class Pool:
         return np.flatnonzero(rows if small_too else rows & ~self._small)
 
     def gains_of(self, rows: Ints, noise: Noise) -> CurveGains | None:
-        """What rows could gain by the curves of throughput; None where those are not looked at."""
+        """Possible gain of rows by the curves of throughput; None if these are not used."""
         return self._curves.gains(noise).take(rows) if self._to_saturation else None
 
     @property
@@ -247,7 +247,7 @@ class Pool:
         return np.zeros(len(self._table), np.bool_)
 
     def prediction(self, candidate: Candidate) -> Prediction | None:
-        """What the cost models say of a candidate of the space."""
+        """The prediction of a candidate; None if there is none."""
         rows = self._find(candidate)
         if self._predictions is None or not len(rows):
             return None
@@ -273,7 +273,7 @@ _ATTEMPTS = 2
 
 
 class PendingTrials:
-    """Takes rows out of the pool as trials are handed out or told of."""
+    """Trials that run or are due again; takes their rows out of the pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -283,22 +283,22 @@ class PendingTrials:
 
     @property
     def pending(self) -> tuple[Trial, ...]:
-        """Trials that were handed out and not told yet."""
+        """Trials that run now, without repeats."""
         return tuple(trial for trial in self._running.values() if not trial.again)
 
     @property
     def is_repeating(self) -> bool:
-        """Whether something that was measured is being launched again."""
+        """True if a repeat of a trial runs now."""
         return any(trial.again for trial in self._running.values())
 
     @property
     def second_attempts(self) -> tuple[Trial, ...]:
-        """Due after an out-of-memory that was not sure."""
+        """Second attempts that are due after an out-of-memory failure that was not sure."""
         return tuple(self._again.values())
 
     @property
     def is_waiting(self) -> bool:
-        """Whether anything is still to come back."""
+        """True if a trial runs or is due again."""
         return bool(self._running or self._again)
 
     def forget(self, trial: Trial) -> None:
@@ -307,7 +307,7 @@ class PendingTrials:
         self._again.pop(trial.name, None)
 
     def is_open(self, name: str) -> bool:
-        """Whether a trial of this name is still to come back."""
+        """True if a trial of this name runs or is due again."""
         return name in self._again or any(trial.name == name for trial in self.pending)
 
     def give(self, trials: Iterable[Trial]) -> None:
@@ -317,7 +317,7 @@ class PendingTrials:
             self._mark(trial)
 
     def take(self, trial: Trial) -> bool:
-        """Take a trial that came back; whether that was not told before."""
+        """Take a trial that ended; false if it was taken before."""
         key = trial.name, trial.attempt
         self._running.pop(key, None)
         if key in self._told:
@@ -327,7 +327,7 @@ class PendingTrials:
         return True
 
     def learn_from_full_memory(self, record: Record) -> None:
-        """Rule out what surely needs more, or try once again where it is not sure."""
+        """Rule out rows that surely need more; if the failure is not sure, try again once."""
         trial = record.trial
         if is_sure(record):
             self._pool.rule_out_larger(record)

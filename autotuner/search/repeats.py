@@ -1,9 +1,9 @@
-"""Launches that a search repeats: a surprising best once more, and the baseline at its end.
+"""Trials that a search launches again: a surprising best once more, and the baseline at its end.
 
-A trial that is the best, or was expected to be, and is far off what predictions and the other
-trials let expect, is launched once more before it counts; so is a trial whose GPU was throttled.
-If the repeat contradicts the trial beyond noise, it counts instead. When a search ends, the
-baseline is launched once more unless it just was, which shows whether the machine has changed.
+A trial that is the best, or was expected to be, and is far from the time expected by predictions
+and other trials, is launched once more before it counts; so is a trial whose GPU was throttled. If
+the repeat contradicts the trial beyond noise, it counts instead. When a search ends, the baseline
+is launched once more unless it just was, which shows whether the machine has changed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ..strategies import MOST_SEEN, costs, learn_costs
 CHANCE = 0.02
 """Probability that an ordinary trial counts as a surprise."""
 _DEARER = 2.0
-"""Times a mean trial's cost that the closing repeat may have."""
+"""Largest cost of the closing repeat, in mean trials."""
 _STALE = 3
-"""Trials after the last launch of the baseline from which it is repeated."""
+"""Number of trials since the last launch of the baseline from which it is repeated."""
 _FEWEST = 2
 """Measured trials before anything can be expected, without predictions."""
 _SURE = 0.975
@@ -47,12 +47,12 @@ _SURE = 0.975
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """What repeats show of a search.
+    """Findings from the repeats of a search.
 
     Attributes:
         records: its trials in order, with the times of repeats that count instead.
-        now: how much slower the machine was at the last repeat of the baseline, as a logarithm; 0
-            within the noise of launches.
+        now: slowdown of the machine at the last repeat of the baseline, as a logarithm; 0 within
+            the noise of launches.
         doubted: trials as they were measured, each with the repeat that counts instead.
         failed: repeats that failed.
     """
@@ -64,7 +64,7 @@ class Drift:
 
 
 def drift(records: Sequence[Record], repeats: Sequence[Record]) -> Drift:
-    """What repeats show of the trials of a search and of the machine."""
+    """Compare repeats with the trials of a search, and with the machine at its start."""
     trials = {record.trial.name: record for record in records if record.measurement}
     doubted = {
         name: (trials[name], repeat)
@@ -86,7 +86,7 @@ def drift(records: Sequence[Record], repeats: Sequence[Record]) -> Drift:
 
 
 def counts_instead(repeat: Record, trial: Record, noise: Noise) -> bool:
-    """Whether the repeat of a surprise counts instead of its trial: it contradicts it."""
+    """True if a repeat replaces its surprising trial, because it contradicts the trial."""
     before, after = trial.measurement, repeat.measurement
     if not repeat.trial.doubted or before is None or after is None:
         return False
@@ -112,7 +112,7 @@ def at_level(record: Record, level: float) -> Record:
 
 
 def machine_level(records: Sequence[Record], repeats: Sequence[Record]) -> float:
-    """How much slower the machine is at the last repeat of the baseline, as a logarithm."""
+    """Slowdown of the machine at the last repeat of the baseline, as a logarithm."""
     own = [r.measurement for r in records if r.trial.number == 0 and r.measurement]
     again = [r for r in repeats if r.trial.number == 0 and r.measurement]
     if not own or not again or again[-1].measurement is None:
@@ -124,8 +124,8 @@ def machine_level(records: Sequence[Record], repeats: Sequence[Record]) -> float
 def at_last_level(records: Sequence[Record], repeats: Sequence[Record]) -> tuple[Record, ...]:
     """Trials in order as they would be measured at the last repeat of the baseline.
 
-    If the machine has changed since, a trial belongs to the level that its time over its
-    prediction is nearer to, beside the baseline's.
+    If the machine has changed since, a trial belongs to the nearer of both levels, by its time
+    over its prediction relative to the baseline's.
     """
     level = machine_level(records, repeats)
     own = next((_log_off(r) for r in records if r.trial.number == 0), math.nan)
@@ -169,7 +169,7 @@ class Repeats:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a surprise waits for its repeat."""
+        """True if a surprise waits for its repeat."""
         return self._surprise is not None
 
     def tell(self, record: Record, before: Sequence[Record]) -> None:
@@ -211,9 +211,9 @@ class Repeats:
 
 
 def is_surprise(record: Record, others: Sequence[Record], objective: Objective) -> bool:
-    """Whether a trial contradicts predictions and other trials, and may be the best.
+    """True if a trial contradicts predictions and other trials, and may be the best.
 
-    A fast one if it would be the best; a slow one if it was expected to be as good as the best.
+    A fast trial counts if it would be the best, a slow trial if it was expected to be as good.
     """
     known = [one for one in others if one.measurement][-MOST_SEEN:]
     if record.measurement is None or not known:

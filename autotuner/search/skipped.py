@@ -1,4 +1,4 @@
-"""How many candidates were not tried, and why. Not: what they could gain (optimality_bound)."""
+"""Numbers of candidates not tried, by reason. Not: their possible gain (optimality_bound)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _INFERRED = (NEEDS_MORE_MEMORY, ABOVE_WHAT_RAN, SMALLER_MICRO_BATCH, BEYOND_SATU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Candidates without a trial.
+    """Numbers of candidates without a trial.
 
     Attributes:
-        candidates: all that the rules allow, beside the user's configuration.
-        needs_more_memory: surely more than one that ran out of it.
-        above_what_ran: with a larger micro-batch than came when more was asked for.
-        smaller: with a smaller micro-batch than the user's, which fits in memory.
-        open: could still be tried.
-        beyond_saturation: of the open ones those that curves of throughput speak against.
-        patience: trials in a row that were no better, where that ended a stage; else 0.
-        best_micro_batches_alone: whether further knobs were tried with the best ones only.
+        candidates: all candidates that the rules allow, besides the user's configuration.
+        needs_more_memory: candidates that surely need more memory than a failed trial.
+        above_what_ran: candidates with a larger micro-batch than the script provided.
+        smaller: candidates with a micro-batch below the user's, which fits in memory.
+        open: candidates that could still be tried.
+        beyond_saturation: open candidates that the curves of throughput exclude.
+        patience: trials in a row without improvement that ended a stage; 0 if none did.
+        best_micro_batches_alone: True if other knobs were tried only with the best micro-batches.
     """
 
     candidates: int
@@ -36,7 +36,7 @@ class Skipped:
 
 
 def count_skipped(study: Study) -> Skipped:
-    """Count what a study has not tried so far."""
+    """Count the candidates that a study has not tried so far."""
     counts = dict(study.pool.rejected)
     full, above, smaller, beyond = (counts.pop(name, 0) for name in _INFERRED)
     by_rules = sum(counts.values()) - sum(count for _, count in study.space.rejected)

@@ -1,4 +1,4 @@
-"""Why a study ends, as a value; only errors are sentences. Not: when it does (Study)."""
+"""The reason why a study ends, as a value; only errors are sentences. Not: its time (Study)."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoRoom:
-    """What is left to try may take longer than the budget has room for.
+    """A budget that may be too short for any remaining candidate.
 
     Attributes:
-        left_s: what remains of the whole budget.
-        kept_s: what of that is for the playoff and the verification run.
-        shortest_s: what the shortest of the candidates may take, and the command's end after it.
-        candidates: how many are left.
+        left_s: seconds that remain of the whole budget.
+        kept_s: part of them that is kept for the playoff and the verification run.
+        shortest_s: bound of the shortest candidate and of the command's end after it.
+        candidates: number of remaining candidates.
     """
 
     left_s: float
@@ -66,15 +66,15 @@ class StopReason:
     """The end of a study.
 
     Attributes:
-        kind: which end it is; the other fields are of some kinds alone.
-        error: a sentence where there is no configuration to train with; else empty.
+        kind: kind of the end; the other fields are set only for some kinds.
+        error: a sentence if there is no configuration to train with; else empty.
         log_tail: last lines of the child that the error is about, if any.
-        trials: how many configurations were tried, or how many a stage may try.
-        budget: what was spent, in words of its unit.
-        no_room: why what remains of the budget is not used.
+        trials: number of configurations that were tried, or that a stage may try.
+        budget: the spent budget, in words.
+        no_room: reason why the rest of the budget is not used.
         stages: name and best value of the stage that is no better, and of the one before it.
-        unit: of those values.
-        bound: what the remaining candidates could still gain, which is not worth a trial.
+        unit: unit of those values.
+        bound: possible gain of the remaining candidates, which is not worth a trial.
     """
 
     kind: StopKind
@@ -89,7 +89,7 @@ class StopReason:
 
     @property
     def is_error(self) -> bool:
-        """Whether the study ends without a configuration to train with."""
+        """True if the study ends without a configuration to train with."""
         return self.kind in _ERRORS
 
 
@@ -98,7 +98,7 @@ def exploration_end(
 ) -> StopReason:
     """No stage wants another trial; an error unless something was measured.
 
-    ``most_trials``: of a stage, where that number alone has ended one; otherwise 0.
+    ``most_trials``: limit of a stage, if only that limit has ended one; else 0.
     """
     if any(record.measurement for record in records):
         if most_trials:
@@ -110,7 +110,7 @@ def exploration_end(
 
 
 def baseline_failed(record: Record) -> StopReason:
-    """What the user gave does not run, for another reason than memory."""
+    """The user's configuration does not run, for another reason than memory."""
     failure = record.failure
     assert failure is not None
     return StopReason(
@@ -122,7 +122,7 @@ def baseline_failed(record: Record) -> StopReason:
 
 
 def metric_missing(objective: Objective) -> StopReason:
-    """The baseline ran, but its measurement lacks what is optimised."""
+    """The baseline ran, but its measurement lacks the metric."""
     return StopReason(
         kind=StopKind.METRIC_MISSING,
         error=f"autotuning.metric is {objective.name}, but the trial reported none; "
@@ -146,7 +146,7 @@ def _best_of(stage: StageProgress, objective: Objective) -> float:
 
 
 def gain_too_small(bound: OptimalityBound) -> StopReason:
-    """What is left is not worth a trial."""
+    """No remaining candidate is worth a trial."""
     return StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound)
 
 
@@ -161,7 +161,7 @@ def budget_spent(budget: str, *, measured: bool, error: str = "") -> StopReason:
 
 
 def no_time(budget: str, no_room: NoRoom) -> StopReason:
-    """What is left to try may take longer than the budget has room for."""
+    """The budget may be too short for any remaining candidate."""
     return StopReason(kind=StopKind.BUDGET, budget=budget, no_room=no_room)
 
 

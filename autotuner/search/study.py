@@ -1,4 +1,4 @@
-"""The state machine that decides what is tried next.
+"""The state machine that chooses the next trial.
 
 ``ask`` depends only on the space, the settings, the records and the pending trials: a study that
 gets the records of an earlier one goes on as that would.
@@ -37,17 +37,17 @@ from .stop import StopKind, StopReason
 
 
 def baseline_trial(baseline: Candidate) -> Trial:
-    """Trial 0: what the user gave."""
+    """Trial 0: the user's configuration."""
     return new_trial(0, baseline)
 
 
 class Study:
-    """Ask it for trials, tell it what came back, until there is a stop reason.
+    """Gives out trials and takes their records until there is a stop reason.
 
-    The baseline runs first and alone. Then all stages together, best prediction first, or one
-    after the other in ascending order (``Grouping``; a stage here is such a group), each until its
-    rows, trials or patience are used up, as long as each is better than the one before. A group
-    tries its micro-batches first, then further knobs of the best of them.
+    The baseline runs first, with no other trial. Then all stages run together, best prediction
+    first, or in sequence in ascending order (``Grouping``; a stage here is such a group), each
+    until its rows, trials or patience are used up, as long as each is better than the one
+    before. A group tries its micro-batches first, then other knobs of the best of them.
 
     Attributes:
         space: baseline and candidates.
@@ -71,11 +71,11 @@ class Study:
 
         Args:
             space: baseline and candidates.
-            predictions: of the rows of ``space.table``.
+            predictions: predictions of the rows of ``space.table``.
             settings: metric, patience, seed, and the strategy's name.
-            strategy: instead of the one that the settings name.
-            rules: that rows must pass before any trial, such as ``memory_rule``.
-            limits: when to stop though candidates are left.
+            strategy: replaces the strategy of the settings.
+            rules: rules that rows must pass before any trial, such as ``memory_rule``.
+            limits: limits that end the search though candidates are left.
 
         Raises:
             ConfigError: the settings name no known strategy.
@@ -135,7 +135,7 @@ class Study:
         return trials
 
     def extend(self, seconds: float, *, elapsed_s: float) -> bool:
-        """Let the search go on until ``seconds``; whether it has something to launch by then."""
+        """Let the search go on until ``seconds``; true if it has something to launch by then."""
         end = self.stop_reason()
         if end is None or end.kind is not StopKind.BUDGET or self._cut:
             return False
@@ -175,12 +175,12 @@ class Study:
         return self._pace.end_step(trial, step_s, self.seen.best_now, self.seen.noise)
 
     def stop_reason(self) -> StopReason | None:
-        """Why nothing more will be asked; None while trials run or are still wanted."""
+        """The reason why no more trials start; None while trials run or are still due."""
         end = self._end()
         return None if end is not None and self._closing_repeats(end) else end
 
     def _end(self) -> StopReason | None:
-        """Why no other candidate is tried."""
+        """The reason why no other candidate is tried."""
         records = self.seen.compared
         if self._cut:
             return None if self.out.is_waiting else self._limits.over(records, self._cut.detail)
@@ -215,7 +215,7 @@ class Study:
 
     @property
     def open_count(self) -> int:
-        """How many candidates may still be tried."""
+        """Number of candidates that may still be tried."""
         return len(self._open_rows())
 
     @property
@@ -259,7 +259,7 @@ class Study:
         return (*repeats, *self._exploration.propose(room, self.out.pending))
 
     def _baseline_is_open(self) -> bool:
-        """Whether the baseline's last outcome is still to come."""
+        """True if the baseline may still have another outcome."""
         return self._baseline_record is None or self.out.is_open(self._baseline.name)
 
     def _baseline_end(self) -> StopReason | None:
@@ -279,19 +279,19 @@ class Study:
         return () if due is None or not self._has_time(due) else (due,)
 
     def _closing_repeats(self, end: StopReason) -> tuple[Trial, ...]:
-        """The baseline once more before the end, if that is due and it had the machine alone."""
+        """The baseline once more before the end, if it is due and trials run one at a time."""
         if end.is_error or self.out.is_waiting or self._beside:
             return ()
         due = self.seen.repeats.closing(self.records)
         return () if due is None or not self._has_time(due) else (due,)
 
     def _is_in_doubt(self) -> bool:
-        """Whether a surprise must be launched again before anything else is decided."""
+        """True if a surprise must be launched again before anything else is decided."""
         waits = self.out.is_repeating or bool(self._repeats())
         return waits and self.seen.repeats.is_in_doubt
 
     def _look_at_time(self, elapsed_s: float) -> None:
-        """Close what may take longer than there is time for."""
+        """Close candidates that may take longer than the time that is left."""
         self._elapsed_s = elapsed_s
         left_s = self._limits.left_s(elapsed_s, self.records)
         if math.isinf(left_s) or self._baseline_is_open():
@@ -302,7 +302,7 @@ class Study:
                 self.out.forget(trial)
 
     def _has_time(self, trial: Trial) -> bool:
-        """Whether a launch of it surely ends in time, by measurements only."""
+        """True if a launch of the trial surely ends in time, by measurements only."""
         left_s = self._limits.left_s(self._elapsed_s, self.records)
         if math.isinf(left_s):
             return True
