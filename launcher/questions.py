@@ -249,7 +249,7 @@ def plan_inference(asked: PlanInferenceQuestion) -> ShownPlanInference:
 
 @answers(RecommendQuestion, Goodput=Goodput)
 def recommend(asked: RecommendQuestion) -> ShownRecommendation:
-    """Which model size machines can train in some days, how long one takes, or on how many GPUs.
+    """Answer which model size, how many days or how many GPUs a training needs.
 
     ``max_days`` asks for a size, ``model_size_b`` or ``model`` for the days, and a size and days
     for the GPUs of a cluster's kind. ``goodput`` is a ``Goodput``, or pairs of a name and a value.
@@ -278,7 +278,7 @@ def _validate_of(
 @_validate_of(ValidateQuestion)
 @answers(ValidateQuestion)
 def validate(asked: ValidateQuestion, files: Iterable[str | Path]) -> Validation:
-    """How wrong predictions are on tables of measurements, over all rows of some CSV files.
+    """Score predictions against tables of measurements, over all rows of some CSV files.
 
     Raises:
         ConfigError: a value is wrong, or a file is not a table of measurements.
@@ -315,9 +315,9 @@ def tune(
 ) -> TuneAnswer:
     """Find the fastest configuration of a script by short runs, as ``--autotuning=tune`` does.
 
-    ``arguments`` are those of the script, such as ``("--config", "config.json")``; the
+    ``arguments`` are the script's arguments, such as ``("--config", "config.json")``; the
     ``listener`` gets each event of the search. Results go to the working directory, unless the
-    script's settings say where.
+    script's settings name a folder.
 
     Raises:
         ConfigError: a keyword, a setting or the script is wrong.

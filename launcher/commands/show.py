@@ -258,7 +258,7 @@ def _last_round(contents: JournalContents) -> int:
 
 
 def _is_whole(contents: JournalContents) -> bool:
-    """Whether all launches of the last round are known to have come back."""
+    """True if all launches of the last round are known to have ended."""
     number = _last_round(contents)
     last = [record.trial for record in contents.finals if record.trial.attempt == number]
     members = {trial.turn.next_name for trial in last if trial.turn}

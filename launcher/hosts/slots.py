@@ -95,7 +95,7 @@ class Share:
     step: StepSize | None = None
 
     def place(self, plan: LaunchPlan, *, alone: bool = False) -> LaunchPlan:
-        """The plan inside this share; ``alone``: with its whole memory."""
+        """The plan inside this share; ``alone``: it may use all the memory."""
         task = plan.task
         if task is not None and task.memory_limit_bytes and self.memory_bytes and not alone:
             least = min(task.memory_limit_bytes, self.memory_bytes)
@@ -250,7 +250,7 @@ class SlotPool:
             hosts: in the order in which they are preferred.
             share_of: share of a trial in a place.
             size_of: the size of a plan; None: ``usual``.
-            usual: size of a trial about which nothing else is known.
+            usual: size of a trial with an unknown size.
             most: trials at a time; None: as many as fit.
             each: words on the place of each trial.
         """

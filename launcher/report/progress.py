@@ -69,7 +69,7 @@ def round_line(event: RoundFinished) -> str:
 
 
 def behind_text(standing: Standing) -> str:
-    """How much slower a configuration is than the leader, with the interval."""
+    """Slowdown of a configuration against the leader, with the interval."""
     if standing.width > max(_TOO_WIDE, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width

@@ -284,7 +284,7 @@ def _objective(summary: Summary) -> Objective:
 
 
 def _tie_lines(summary: Summary) -> list[str]:
-    """What noise does not separate from the best, and what to do if that leaves too much open."""
+    """Configurations that noise does not separate from the best, and advice if they are many."""
     decision = summary.decision
     if not decision.ties:
         return []

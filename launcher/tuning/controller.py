@@ -281,7 +281,7 @@ class Controller:
                 running.end_at(min(end_step, max(in_time, running.made)))
 
     def _due_s(self, running: Running) -> float:
-        """When a launch must be ended; one that waits for its turn does not hang."""
+        """Time at which a launch must be ended; a launch that waits for its turn does not hang."""
         if running.cancelled:
             return math.inf
         waits = is_waiting(running, self._running)
@@ -331,13 +331,13 @@ class Controller:
         self._cancel_group(failed)
 
     def _cancel_group(self, left: Trial) -> None:
-        """End the launches that wait for a turn of one that has ended."""
+        """End the launches that wait for the turn of a launch that has ended."""
         for running in members(self._running):
             running.cancelled = True
             self._backend.cancel(running.job, preempted_by(left))
 
     def _has_reported(self, running: Running) -> bool:
-        """Whether its ranks have; a group of turns that reached its end all have."""
+        """True if its ranks have reported, as after the last turn of a group."""
         return self._trial_io.adopt(running.trial, running.attempt) is not None
 
     def _announce(self, record: Record, *, resumed: bool) -> None:

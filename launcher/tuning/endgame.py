@@ -57,7 +57,7 @@ class Search:
     Attributes:
         noise: of launches in the search.
         apart: why launches cannot live side by side and compute in turn; else empty.
-        hosts: where they run, if not on this machine; rounds stay on the first ones left.
+        hosts: hosts of the launches, if not this machine; rounds stay on the first ones left.
         side_by_side: trials shared the machine, so the best are measured again in any case.
     """
 

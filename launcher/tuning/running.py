@@ -111,7 +111,7 @@ def read_time_budget(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A planned trial; ``alone``: with all the memory of its place.
+    """A planned trial; ``alone``: it has all the memory of its place.
 
     ``losses`` has the lost hosts of each of its launches that ended with a loss; none for a
     preemption.
@@ -231,7 +231,7 @@ class Running:
 
     @property
     def turns(self) -> int:
-        """Turns that it has had beside others."""
+        """Number of turns that it has had in its group."""
         return self._planned.turns_before(self.made) if self._planned else self.made
 
     @property
@@ -343,11 +343,11 @@ def lost_too_often(losses: Sequence[Sequence[str]], last: Failure) -> Failure:
 
 
 class TurnGroups:
-    """What was seen of launches side by side, and what it means for those that come.
+    """Failures of launches side by side, and their effect on later launches.
 
-    A launch that fails in its group may fail because of the others there: its port, a file, memory
-    that was thought to be enough. So launching it again alone. Does it come through then,
-    launches follow each other from there on.
+    A launch that fails in its group may fail because of the others there: its port, a file, too
+    little memory. It is launched again by itself. If it succeeds then, launches follow each other
+    from there on.
     """
 
     def __init__(self) -> None:
@@ -356,7 +356,7 @@ class TurnGroups:
         """Whether what fails side by side does not fail alone."""
 
     def fell_out(self, trial: Trial, failure: Failure) -> tuple[Trial, Note]:
-        """What is launched instead of a trial that failed in turn, and a sentence on it."""
+        """The launch that replaces a trial that failed in turn, and a note on it."""
         self._fell_out[trial.name] = failure
         said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
         name = label(trial.candidate)
@@ -364,7 +364,7 @@ class TurnGroups:
         return replace(trial, turn=None), Note(text=text, warning=True)
 
     def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
-        """A sentence where a trial that ended alone shows that the group is to blame."""
+        """A note if a trial that failed in its group succeeds by itself; else None."""
         if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
             return None
         self.are_broken = True
@@ -378,14 +378,14 @@ class TurnGroups:
 
 
 def members(running: Sequence[Running]) -> tuple[Running, ...]:
-    """Launches in turn that nobody has told to end; there is one group at a time."""
+    """Launches in turn that were not cancelled; there is one group at a time."""
     return tuple(one for one in running if one.trial.turn is not None and not one.cancelled)
 
 
 def is_waiting(one: Running, running: Sequence[Running]) -> bool:
-    """Whether another launch of its group has the turn: the one that has had the fewest turns.
+    """True if another launch of its group has the turn: the launch with the fewest turns.
 
-    The first of them, as the turn goes round in the order of submission.
+    If several have the fewest, the first has it: the turn follows the order of submission.
     """
     group = members(running)
     return one in group and one is not min(group, key=lambda other: other.turns)

@@ -158,7 +158,7 @@ class TrialFiles:
     def plan_profile(
         self, baseline: Trial, attempt: str, *, is_second: bool = False
     ) -> LaunchPlan:
-        """The plan of the profile run, in its own folder; of a second one in another."""
+        """The plan of the profile run, in its own folder; a second run has another folder."""
         folder = self._paths.second_profile if is_second else self._paths.profile
         return self._plan(folder, baseline, attempt, Mode.PROFILE)
 
@@ -392,7 +392,7 @@ def write_json(path: Path, document: object) -> None:
 class CompileCaches:
     """Folders on the local disk of each host; this machine's live as long as this object.
 
-    A results folder is often on a network's disk, where thousands of small files are slow.
+    A results folder is often on a network disk, which is slow with thousands of small files.
     """
 
     def __init__(self, variables: Mapping[str, str]) -> None:
