@@ -238,8 +238,8 @@ def fit_inference(asked: FitInferenceQuestion) -> ShownFitInference:
 def plan_inference(asked: PlanInferenceQuestion) -> ShownPlanInference:
     """Tensor and pipeline ranks and batches of text generation, ranked by throughput per GPU.
 
-    ``plan.best`` has those within the bound, ``plan.front`` what no other point beats in both
-    latency and throughput; ``recommended`` is None if none is within the bound.
+    ``plan.best`` has the points within the bound, ``plan.front`` the points that no other beats in
+    both latency and throughput; ``recommended`` is None if none is within the bound.
 
     Raises:
         ConfigError: as for :func:`fit_inference`, or the nodes are unequal.

@@ -253,7 +253,7 @@ def _faster_trial(
     decision: Decision,
     objective: Objective,
 ) -> Record | None:
-    """The best other trial, if it is ahead of what is reported of the winner anywhere."""
+    """The best other trial, if it is ahead of any figure that is reported of the winner."""
     if decision.winner is None:
         return None
     name = decision.winner.trial.name

@@ -229,7 +229,7 @@ class Study:
 
     @property
     def optimality_bound(self) -> OptimalityBound | None:
-        """The gain that remaining candidates could still bring; None if nothing can be said."""
+        """The gain that remaining candidates could still bring; None if it is not known."""
         if self._predictions is None:
             return None
         known = len(self.records), len(self.repeats)

@@ -1,4 +1,4 @@
-"""``doctor``: what the hosts of a launch can do, measured there in seconds."""
+"""``doctor``: abilities of the hosts of a launch, measured there in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``export RESULTS|BASE.yaml --to FRAMEWORK``: in another framework's words; or a job of Slurm.
+"""``export RESULTS|BASE.yaml --to FRAMEWORK``: settings of another framework, or a Slurm job.
 
 Of a results folder its optimum, of a base configuration the whole training.
 """
@@ -54,7 +54,7 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """The words before ``--``, whether there is one, and those after it."""
+    """The words before ``--``, True if there is a ``--``, and the words after it."""
     if "--" not in arguments:
         return arguments, False, ()
     at = list(arguments).index("--")

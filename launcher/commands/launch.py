@@ -25,11 +25,11 @@ _LONG_S = 3600.0
 
 
 def launch(request: LaunchRequest, listener: Listener) -> int:
-    """Train as asked; the training's own exit code.
+    """Run the training; returns its exit code.
 
     A configuration that leaves something open, or is not plain JSON, is resolved first into a
-    file that lives as long as the launch. With ``--dry-run``, which only some engines take, what
-    the engine would be asked to make is printed, and nothing is started.
+    file that lives as long as the launch. With ``--dry-run``, which only some engines take,
+    the objects of the launch are printed, and nothing is started.
     """
     if request.dry_run:
         sys.stdout.write(make_engine(request.remote).launch_text(request))

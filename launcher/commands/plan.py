@@ -188,7 +188,7 @@ def _output(
 def _write_fasop(
     path: Path, answer: PlanAnswer, rows: Sequence[Planned], written: _Written
 ) -> _Written:
-    """Write FASOP's table, and say how its rows differ from those on the screen."""
+    """Write FASOP's table, and report how its rows differ from the rows on the screen."""
     table = FasopTable(
         rows=tuple(rows), cluster=answer.cluster, workload=answer.workload, steps=answer.steps
     )
@@ -214,7 +214,7 @@ class _Written:
 
 
 def _export(request: PlanRequest, rows: Iterable[Optimum]) -> _Written:
-    """Write the row asked for, or the first that every framework can express; of none nothing."""
+    """Write the requested row, else the first that every framework can express, if any."""
     if request.output is None or not (optima := list(rows)):
         return _Written()
     row, skipped = request.row, ""

@@ -37,7 +37,7 @@ from ..spelling import UserSettings
 from ..tuning import read_job
 
 _NO_SCRIPT = "script.py"
-"""Stands last; where a script is given it is an argument too many."""
+"""Last argument; with a script in the command line it is an argument too many."""
 _ONLY_DEEPSPEED = (
     "Read as a DeepSpeed configuration, since our own runtime does not have all of its keys; "
     "give the script too, to see what a tune of it searches."
@@ -177,7 +177,7 @@ def _row(choice: KnobChoice) -> KnobRow:
 
 
 def _plain(knob: str, value: Any) -> Any:
-    """A value as a document has it; what is omitted has its default."""
+    """A value as a document has it; an omitted value has its default."""
     if value is None and knob in RUNTIME_KNOBS:
         return RUNTIME_KNOBS[knob].default
     return getattr(value, "value", value)

@@ -120,11 +120,11 @@ _MUCH = 0.25
 def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None = None) -> int:
     """Find the best configuration; with ``--autotuning=run`` then train with it.
 
-    With ``--dry-run`` only say what would be tried, after the profile run.
+    With ``--dry-run`` only list the candidates, after the profile run.
 
     Args:
-        request: of the user.
-        listener: gets each event.
+        request: the user's request.
+        listener: receiver of each event.
         began_s: start of the command and of its time budget on ``time.monotonic``; None:
             now.
 
@@ -169,7 +169,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """The winner as a launch spells it; ``crash``: why it should not be trained with as it is."""
+    """The winner as a launch spells it; ``crash``: reason not to train with it as it is."""
 
     winner: Rendered
     crash: NothingFeasibleError | None
@@ -217,7 +217,7 @@ class _Prepared:
 
 
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
-    """The profile run, or what an earlier one found, and the study that follows from it."""
+    """The profile run, or the findings of an earlier one, and the study that follows from it."""
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
@@ -244,7 +244,7 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
 
 
 def _say_faster_formats(job: TuningJob, spec: ModelSpec | None) -> None:
-    """Say what TF32 or 16 bits would gain, which no candidate changes."""
+    """Report the gain of TF32 or 16 bits, which no candidate changes."""
     profile = read_result(job.paths.profile / result_file(0))
     precision = job.user.workload.precision
     gains = profiled_format_gains(job.cluster, precision, profile, spec)
@@ -254,7 +254,7 @@ def _say_faster_formats(job: TuningJob, spec: ModelSpec | None) -> None:
 
 
 def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
-    """Say what would be tried, for how long and for how much money."""
+    """Report the candidates, their duration and their cost."""
     ready = _prepare(job, backend, folder)
     baseline = baseline_trial(ready.study.space.baseline)
     planned = ((baseline.candidate, ready.files.predict(baseline)), *ready.study.untried)
@@ -369,10 +369,10 @@ def _baseline_error(job: TuningJob, study: Study, stop: StopReason) -> Exception
 
 
 def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
-    """Say how many trials the budget has room for.
+    """Report the number of trials that the budget has room for.
 
     Raises:
-        BudgetSpentError: for none.
+        BudgetSpentError: it has room for none.
     """
     job, study = ready.job, ready.study
     trial_s = trial_time(job, ready.files.predict(baseline_trial(study.space.baseline)))

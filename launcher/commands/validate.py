@@ -1,4 +1,4 @@
-"""``validate FILE.csv…``: how wrong predictions are on measurements."""
+"""``validate FILE.csv…``: errors of predictions against measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension point LaunchEngine: what reaches hosts and runs plans on them."""
+"""The extension point LaunchEngine, which reaches hosts and runs plans on them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class JobEnd:
     """End of a job.
 
     Attributes:
-        exit_code: of the first rank that failed (128 + signal if a signal ended it), else 0.
+        exit_code: code of the first rank that failed (128 + signal if a signal ended it), else 0.
         outcome: report of the ranks; None for a plan without a task.
-        wall_s: from submission to the end of the last process.
+        wall_s: time from submission to the end of the last process.
         lost_hosts: hosts whose failure ended it, twice if a host could not be reached again.
     """
 
@@ -80,7 +80,7 @@ class Backend(Protocol):
         """
 
     def close(self) -> None:
-        """End what it keeps between jobs."""
+        """End the processes that it keeps between jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,11 @@ class HostDescription:
 
     Attributes:
         host: its name in the launch.
-        address: by which it was reached.
+        address: the address at which it was reached.
         launcher_address: our address as the host sees it; None if it cannot tell.
-        cores: usable by processes there.
-        memory_bytes: available to new processes.
-        gpus: that CUDA would show there, in the order of ``nvidia-smi``.
+        cores: cores that processes can use there.
+        memory_bytes: memory available to new processes.
+        gpus: GPUs that CUDA would show there, in the order of ``nvidia-smi``.
     """
 
     host: str
@@ -116,8 +116,8 @@ class LaunchEngine(EngineFacts, Backend, Protocol):
     """Reaches hosts and runs plans on them.
 
     It is made as ``TheEngine(access, listener=..., deadline_s=...)``: how the user reaches hosts,
-    the receiver of notes on launches (may be None), and how long a queued trial may take.
-    Subclasses define what differs from the defaults here and in :class:`~..asked.EngineFacts`.
+    the receiver of notes on launches (may be None), and the longest run of a queued trial.
+    Subclasses override the defaults here and in :class:`~..asked.EngineFacts`.
     """
 
     def find_hosts(self, request: LaunchRequest) -> tuple[HostSlots, ...] | None:
@@ -125,7 +125,7 @@ class LaunchEngine(EngineFacts, Backend, Protocol):
         return None
 
     def describe_hosts(self, hosts: tuple[str, ...]) -> tuple[HostDescription, ...]:
-        """Ask each host what it is, before any rank is started there.
+        """Have each host describe itself, before any rank is started there.
 
         Raises:
             ConfigError: the engine is not installed.
@@ -135,7 +135,7 @@ class LaunchEngine(EngineFacts, Backend, Protocol):
     def step_size(self, gpus: int, part: float) -> StepSize | None:
         """Cores and GPUs of each host that it reserves for a trial; None: it divides no host.
 
-        ``gpus`` of a host and ``part`` of its slots are what the trial has there.
+        ``gpus`` of a host and ``part`` of its slots are the trial's share there.
         """
         return None
 

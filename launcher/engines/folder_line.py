@@ -50,7 +50,7 @@ class Starter(ABC):
         return self._lines
 
     def close(self) -> None:
-        """Close a line; after the last one, end what is left."""
+        """Close a line; after the last one, end all agents that are left."""
         self._open_lines -= 1
         if self._open_lines <= 0:
             self.end()
@@ -149,7 +149,7 @@ class FolderLine:
 
     @property
     def due_s(self) -> float:
-        """When it counts as lost, unless something comes."""
+        """Time at which it counts as lost, unless something comes."""
         if self._has_answered:
             return self._heard_s + SILENCE_S
         return self._heard_s + self._starter.patience_s(self._node)
@@ -257,10 +257,10 @@ class StartingProcess(Starter):
 
 
 def engine_reason(text: str) -> str:
-    """The line of an engine's output that says what was wrong.
+    """The line of an engine's output that names the error.
 
-    Open MPI frames pages of advice by rules: what ssh said before them counts, else their first
-    line.
+    Open MPI frames pages of advice by rules: the output of ssh before them counts, else their
+    first line.
     """
     before, rule, framed = text.partition(_RULE)
     if not rule or before.strip():

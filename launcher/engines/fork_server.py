@@ -1,9 +1,9 @@
 """Runs plans on this machine by forking a process that has imported torch.
 
 Short trials spend most of their time on importing torch. A fork server (``runtime/fork_server``)
-imports it once and forks for each job an agent, which forks the ranks. What a job may see, how it
-is watched and how it ends is as with :class:`~.local.LocalEngine`, which also runs whatever
-cannot be forked and whatever a fork server refuses or did not live to start.
+imports it once and forks for each job an agent, which forks the ranks. A job's environment,
+supervision and end are as with :class:`~.local.LocalEngine`, which also runs jobs that cannot be
+forked, that a fork server refuses, or that it did not live to start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_REPLACED = 5
 """Limit of killed fork servers; a cause that kills more of them would kill the next, too."""
 
 ANSWERS_WITHIN_S = 60.0
-"""Seconds from a request to the agent's first word, with the fork server's own start."""
+"""Seconds from a request to the agent's first word, with the start of the fork server."""
 
 _BOOT = (
     "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
@@ -225,7 +225,7 @@ class ForkServerEngine(LocalEngine):
         return document
 
     def _lose_patience(self, job: LocalJob) -> None:
-        """Kill a fork server that says nothing, so that its jobs are spawned."""
+        """Kill a silent fork server, so that its jobs are spawned."""
         fork_server, until_s = self._waiting.get(job.token, (None, 0.0))
         if fork_server is not None and job.agent.session is not None:
             del self._waiting[job.token]

@@ -1,4 +1,4 @@
-"""A launch over hosts: an agent on each, what the agents say, and how the ranks ended.
+"""A launch over hosts: an agent on each, its messages, and the ends of the ranks.
 
 The ranks' files and output travel through the line of their host. Through a pipe that needs no
 shared folder; with a shared results folder only results travel, as caches may hide them.
@@ -73,7 +73,7 @@ class JobAgent:
         self.report: _Report | None = None
         self.lost: str | None = None
         self.losses = 0
-        """Number of losses, except those of a host that was ended before it had ranks."""
+        """Number of losses; 0 for a host that was ended before it had ranks."""
         self.lost_unix_s = 0.0
         self.lost_code = -int(signal.SIGKILL)
         self.clock_s = 0.0
@@ -124,7 +124,7 @@ class HostLogs:
         self._limited = [trial_logs.LimitedLog(file.fileno(), half) for file in self._files]
         sizes = (os.fstat(file.fileno()).st_size for file in self._files)
         self.start = LogStart(**dict(zip(("stdout_bytes", "stderr_bytes"), sizes, strict=False)))
-        """Where this launch's part of the logs begins."""
+        """Sizes of the logs at the start of this launch."""
 
     def write(self, number: int, data: bytes) -> None:
         """Add output of stream 1 (standard output) or 2 (error)."""
@@ -211,7 +211,7 @@ class HostsJob:
         return min((*lines, self._end_s, self.due_s))
 
     def look(self, linger_s: float, grace_s: float) -> JobEnd | None:
-        """Read what has come and act on it; the end once every host has ended."""
+        """Read new messages and act on them; returns the end once every host has ended."""
         if self.end is not None:
             return self.end
         for agent in self.agents:

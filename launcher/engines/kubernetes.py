@@ -64,9 +64,9 @@ JOB_HANDLE = re.compile(r"[a-z0-9][a-z0-9.\-]*/[a-z0-9][a-z0-9.\-]*")
 """Namespace and name of a Job."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.5, 10.0
 _START_S = 60.0
-"""How long an agent may take until it is heard, once its pod has begun."""
+"""Longest time from the start of a pod to its agent's first message."""
 _FITS_WITHIN_S = 60.0
-"""How long a pod may wait for what waiting does not bring: a node may join meanwhile."""
+"""Longest wait of a pod that fits on no present node: another node may join meanwhile."""
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 _SPARE_S = 600.0
 """Time to pull images, to start and to end that the cluster's limit allows beyond our deadline."""
@@ -96,7 +96,7 @@ class PodsStarter(Starter):
 
     @property
     def handle(self) -> str:
-        """By which a later controller finds the Job."""
+        """Name by which a later controller finds the Job."""
         return f"{self._namespace}/{self._name}"
 
     def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
@@ -106,7 +106,7 @@ class PodsStarter(Starter):
         return self._lines
 
     def submit(self, manifests: Sequence[Manifest]) -> None:
-        """Make the Job, then what it owns.
+        """Make the Job, then the objects that it owns.
 
         Raises:
             ConfigError: the cluster refuses an object; nothing is left.

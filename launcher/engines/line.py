@@ -102,7 +102,7 @@ class HostLine:
         self._to_send.put(json.dumps(line).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Lines that have come, without signs of life and what a login shell prints."""
+        """Lines that have come, without signs of life and output of a login shell."""
         self._errors = (self._errors + _read_now(self._err)[0])[-_MOST_ERRORS:]
         data, self.is_closed = _read_now(self._out)
         if data:
@@ -126,7 +126,7 @@ class HostLine:
 
     @property
     def due_s(self) -> float:
-        """When to look again though nothing comes."""
+        """Time at which to look again though nothing comes."""
         waits = self._probe is None and bool(self._probe_argv)
         return self._lost_s - _DOUBT_S if waits else self._lost_s
 
@@ -202,7 +202,7 @@ class HostLine:
 
 
 def _read_now(descriptor: int) -> tuple[bytes, bool]:
-    """New data, at most a few MiB of it, and whether the other end is closed."""
+    """New data, at most a few MiB of it, and True if the other end is closed."""
     found = b""
     try:
         while len(found) < _MOST_READ_BYTES:
@@ -236,10 +236,10 @@ class Introduction:
     """The first line of a host's agent; see :class:`HostDescription`.
 
     Attributes:
-        port: free there when it began.
+        port: a port that was free there when it began.
         unix_s: time on its clock.
-        gpus: all that are there.
-        versions: of Python and packages, by their names.
+        gpus: all GPUs that are there.
+        versions: versions of Python and packages, by their names.
     """
 
     address: str
@@ -283,7 +283,7 @@ class Answering(Queued, Protocol):
 
     @property
     def due_s(self) -> float:
-        """When to look again though nothing comes."""
+        """Time at which to look again though nothing comes."""
 
     @property
     def loss(self) -> Failure | None:

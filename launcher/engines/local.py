@@ -57,7 +57,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def kill_strays(token: str, session: int | None) -> bool:
-    """Send SIGKILL to each process with that token, or of that session; whether any lived."""
+    """Send SIGKILL to each process with that token or session; true if any lived."""
     mark = f"{JOB_VARIABLE}={token}".encode()
     hit = False
     for pid, fields in agent.living_processes():
@@ -71,7 +71,7 @@ def kill_strays(token: str, session: int | None) -> bool:
 
 
 def await_agent(pid: int, timeout_s: float) -> bool:
-    """Wait until an agent whose controller died has ended everything; whether it has.
+    """Wait until an agent whose controller died has ended everything; true if it has.
 
     ``pid`` is of its job (:class:`LocalJob`); a number that another process has taken
     since counts as ended.
@@ -107,11 +107,11 @@ def _is_marked(pid: int, mark: bytes) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class AgentHandle:
-    """An agent that was started, or asked for.
+    """An agent that was started or requested.
 
     Attributes:
-        pid: of a process that lives as long as the agent does.
-        session: of all processes of the job; None until a fork server's agent says it began.
+        pid: number of a process that lives as long as the agent does.
+        session: session of all processes of the job; None until a fork server's agent begins.
         process: the agent, if it is our child.
     """
 
@@ -300,7 +300,7 @@ class LocalEngine(LaunchEngine):
         )
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
-        """Start the agent and hand it the plan.
+        """Start the agent and pass it the plan.
 
         Raises:
             OSError: the plan's folder cannot be written, or no process can be started.
@@ -379,7 +379,7 @@ class LocalEngine(LaunchEngine):
         return {**self._variables, **dict(rank.environment)}
 
     def document(self, job: LocalJob) -> dict[str, Any]:
-        """The order that the agent gets."""
+        """The order for the agent."""
         plan, task = job.plan, job.plan.task
         return {
             "working_directory": plan.working_directory,

@@ -107,7 +107,7 @@ class HostsEngine(LaunchEngine, ABC):
         """
 
     def describe_hosts(self, hosts: tuple[str, ...]) -> tuple[HostDescription, ...]:
-        """Ask all hosts at once what they are; answers are kept.
+        """Have all hosts describe themselves at once; answers are kept.
 
         Raises:
             ConfigError: the engine is not installed, or a name cannot be a host's.

@@ -13,13 +13,13 @@ from pathlib import Path
 from ..plan import LaunchPlan, RankPlan
 
 LINGER_S = 1.5
-"""Time for the peers of a failed rank of a trial to write down what they saw."""
+"""Time for the peers of a failed rank of a trial to write their reports."""
 
 GRACE_S = 3.0
 """Time from SIGTERM to SIGKILL."""
 
 OBEYS_WITHIN_S = 3.0
-"""Time after the grace at which an agent that did not end its ranks (stopped, say) is killed."""
+"""Time after the grace at which an agent is killed that did not end its ranks."""
 LOG_LIMIT_BYTES = 64 << 20
 """Size limit of each of the two logs of a launch; half is kept from its beginning."""
 _NAME = "deepspeed_allreduce_buffer"

@@ -34,7 +34,7 @@ _ANY_NODE = ""
 _DRIVER = Path(__file__).with_name("ray_driver.py")
 _NODE_VARIABLE = "AUTOCONF_LAUNCH_NODE"
 _PATIENCE_S = 60.0
-"""How long Ray may take to say what nodes it has, and an agent to be heard once it has a place."""
+"""Longest time for Ray to list its nodes, and for a placed agent to send its first message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def _require_ray() -> None:
 
 
 class RayStarter(StartingProcess):
-    """A driver of Ray, which says of each host what became of it."""
+    """A driver of Ray, which reports on the fate of each host."""
 
     def __init__(self, words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
         super().__init__(words, folder, variables)

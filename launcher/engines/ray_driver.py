@@ -139,7 +139,7 @@ class Launch:
         return found
 
     def _place(self, bundles: list[dict[str, float]]) -> Any:
-        """Reserve all hosts at once, waiting for those that are busy."""
+        """Reserve all hosts at once, waiting for busy ones."""
         one = len(bundles) == 1
         group = ray.util.placement_group(
             bundles,

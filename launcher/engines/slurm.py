@@ -52,10 +52,10 @@ _KINDS = {
 }
 """States of a job that ended without our exit files; any other is a crash."""
 _NEVER_STARTS = re.compile(r"Partition\w+Limit|\w+PerJob\w*|JobHeld\w+|BadConstraints|Invalid\w+")
-"""Reasons for which a job waits until somebody changes it (squeue(1), job reason codes)."""
+"""Reasons for which a job waits until a user changes it (squeue(1), job reason codes)."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 1.0, 15.0
 _START_S = 60.0
-"""How long the agents of a job that runs may take until they are heard."""
+"""Longest time from the start of a job to the first message of its agents."""
 _PATIENCE_S = 60.0
 _SPARE_S = 120.0
 """Time to start and to end that Slurm's limit allows beyond our own deadline."""
@@ -117,7 +117,7 @@ def pending_text(job: int) -> str:
 
 
 class SlurmQueue:
-    """The states of our jobs, asked for all at once, less and less often while none changes."""
+    """The states of our jobs, queried all at once, less and less often while none changes."""
 
     def __init__(self) -> None:
         self._states: dict[int, str] = {}

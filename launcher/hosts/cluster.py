@@ -1,4 +1,4 @@
-"""The slots of a launch as devices of a cluster; torch is never asked."""
+"""The slots of a launch as devices of a cluster; torch is never queried."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CPU_SHARE = 0.9  # of the available memory; the rest is the kernel's and ours
 def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> ClusterSpec:
     """The slots of a launch: visible GPUs, or processes on a machine without any.
 
-    Slots of other hosts, whose ranks are started there by hand, are taken to be like ours.
+    Slots of other hosts, whose ranks are started there by hand, count as equal to ours.
 
     Raises:
         ConfigError: the hosts cannot be read, or one cannot be reached.
@@ -149,7 +149,7 @@ def _say_what_is_visible(
 
 
 def _say_who_uses(gpus: Sequence[Gpu], listener: Listener, *, where: str = "") -> None:
-    """Say which processes hold memory of these GPUs, and which GPUs they block."""
+    """Report the processes that hold memory of these GPUs, and the GPUs that they block."""
     for gpu in gpus:
         named = " and ".join(f"pid {user.pid} ({visible(user.name)})" for user in gpu.users)
         if gpu.is_exclusive and named:

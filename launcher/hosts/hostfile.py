@@ -119,7 +119,7 @@ def filter_slots(
     """The used part of the pool, in its order; hosts without a slot are skipped.
 
     Raises:
-        ConfigError: both are given, one is malformed, or names what the pool lacks.
+        ConfigError: both are given, one is malformed, or names a slot that the pool lacks.
     """
     if include and exclude:
         raise ConfigError("--include and --exclude cannot be given together; give one of them.")

@@ -1,4 +1,4 @@
-"""Slots of hosts: how many trials fit side by side, what each of them gets, which ones are free.
+"""Slots of hosts: trials that fit side by side, the share of each, free slots.
 
 On GPUs a share is as many of the visible GPUs as a launch has ranks. On a CPU, whose memory
 bandwidth all ranks share, trials run side by side only on request: then a share is its own cores,
@@ -50,9 +50,9 @@ def why_not_in_turn(
     """Why launches cannot live together and compute in turn; empty if they can.
 
     Args:
-        request: as it is launched.
-        cluster: that each launch takes.
-        source: of the script.
+        request: the launch.
+        cluster: slots of each launch.
+        source: source of the script.
         results: folder of the trials so far, whose ranks may have seen a reason.
     """
     if apart := why_apart(request, cluster):
@@ -198,7 +198,7 @@ def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
 
 
 def _trials_on_cpu(request: LaunchRequest, ranks: int, cores: int) -> int:
-    """The number asked for, with a core for each thread, and no more than there are slots."""
+    """The requested number, with a core for each thread, and no more than there are slots."""
     most = request.max_parallel_trials or 1
     threads = os.environ.get(THREADS, "").partition(",")[0]
     each = int(threads) if threads.isdecimal() and int(threads) else 1
@@ -258,7 +258,7 @@ class SlotPool:
         self.usual, self.each = usual or Size(), each
         self._hosts, self._most = tuple(hosts), most
         self.shares: tuple[Share, ...] = ()
-        """Those that were given, where they are of one machine."""
+        """The shares of one machine, if the pool was made of shares."""
         self._free = {host.host: host.slots for host in hosts}
         self._taken = 0
         self._losses: Counter[str] = Counter()
@@ -351,14 +351,14 @@ class SlotPool:
         self._taken -= 1
 
     def blame(self, hosts: Iterable[str]) -> tuple[str, ...]:
-        """Count the loss of hosts; the hosts that are set aside for it."""
+        """Count the loss of hosts; returns the hosts that are newly set aside for it."""
         before = self.set_aside
         self._losses.update(hosts)
         known = self._free.keys() if self.is_on_hosts else self._losses.keys()
         return tuple(host for host in self.set_aside if host not in before and host in known)
 
     def forgive(self, hosts: Iterable[str]) -> None:
-        """Take losses of hosts back, which a trial has caused."""
+        """Subtract losses of hosts that a trial has caused."""
         self._losses.subtract(hosts)
 
     @property

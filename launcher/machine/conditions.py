@@ -36,7 +36,7 @@ class Weather:
         self._states: dict[int, GpuState] = {}
 
     def look(self) -> None:
-        """Ask the driver, if there is one and it was not asked just now."""
+        """Query the driver, if there is one and it was not queried just now."""
         if time.monotonic() < self._asked_s + _EVERY_S or shutil.which("nvidia-smi") is None:
             return
         if self._query is not None and self._query.poll() is None:
@@ -54,7 +54,7 @@ class Weather:
             return
 
     def conditions(self) -> Conditions:
-        """Everything that was seen; without GPUs if the driver does not answer."""
+        """The conditions so far; without GPUs if the driver does not answer."""
         self._take_answer()
         return Conditions(
             load_before=self._load_before,

@@ -16,7 +16,7 @@ THREADS = "OMP_NUM_THREADS"
 
 
 def cores_of_ranks(binding: CoreBinding, ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Cores of each rank of this machine: equal shares in order; what is over stays free.
+    """Cores of each rank of this machine: equal shares in order; the remainder stays free.
 
     Raises:
         ConfigError: a core that this process may not use, or fewer cores than ranks.
@@ -64,7 +64,7 @@ def free_port(host: str = "127.0.0.1") -> int:
     """A TCP port of ``host`` (an address of this machine) without a listener.
 
     The port is free again when this returns, so another process can take it before rank 0
-    listens there. The kernel hands out such ports in no order, which makes that rare; the
+    listens there. The kernel assigns such ports in no order, which makes that rare; the
     launch then fails with "address already in use" and is worth one more try.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:

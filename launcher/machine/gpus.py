@@ -44,7 +44,7 @@ class GpuUser:
     """A process that computes on a GPU.
 
     Attributes:
-        memory_bytes: that it holds there; None if the driver does not report it.
+        memory_bytes: memory that it holds there; None if the driver does not report it.
     """
 
     pid: int
@@ -95,7 +95,7 @@ class Gpu:
 
 
 def list_gpus(python: str = "") -> tuple[Gpu, ...]:
-    """All GPUs that ``nvidia-smi`` lists; without it, those that torch sees.
+    """All GPUs that ``nvidia-smi`` lists; without it, the GPUs that torch sees.
 
     A card with MIG enabled is replaced by its slices.
 
@@ -203,8 +203,8 @@ def _with_slices(
     Args:
         gpus: all cards.
         enabled: numbers of the cards with MIG enabled, which CUDA cannot use whole.
-        listing: of ``nvidia-smi -L``, which has the UUIDs.
-        document: of ``nvidia-smi -q -x``, which has the memory; "": it follows from the profile.
+        listing: output of ``nvidia-smi -L``, which has the UUIDs.
+        document: output of ``nvidia-smi -q -x``, which has the memory; "": use the profile.
     """
     memory = _slice_memory(document)
     cards = {gpu.index: gpu for gpu in gpus}
@@ -312,7 +312,7 @@ print(json.dumps([bool(torch.version.hip), rows]))
 
 @cache
 def _torch_gpus(python: str, environment: tuple[str | None, ...]) -> tuple[Gpu, ...]:
-    """The GPUs that torch sees, asked once for each environment."""
+    """The GPUs that torch sees, queried once for each environment."""
     try:
         answer = subprocess.run(
             (python, "-c", _ASK_TORCH),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # with numpy, which --help does not wait for
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
 _ROUGH_UNITS = ((7200.0, 3600.0, "hours", 1), (120.0, 60.0, "minutes", 0), (0.0, 1.0, "s", 0))
-"""From how many seconds on a rough time is in which unit, with how many decimals."""
+"""Units of a rough time: seconds from which each is used, and its decimals."""
 _GB = 1e9
 _SMALL_BYTES = 1e5
 _SHORT_S = 0.1
@@ -58,10 +58,10 @@ _LAST = ("accumulation", "micro_batch")
 _PIPE_PADDING = 2
 """Characters that a header of a pipe table has at least besides its own, as tabulate's."""
 _FORMULA = ("=", "+", "-", "@")
-"""How a cell begins that a spreadsheet computes."""
+"""First characters of a cell that a spreadsheet computes."""
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 _WIDEST = 10.0
-"""How far the end of an interval may be from a ratio that is given."""
+"""Largest distance of the end of an interval from a ratio that is shown."""
 
 
 def duration_text(seconds: float) -> str:

@@ -57,7 +57,7 @@ PARTS = {
     "host": "host",
     "frozen": "frozen models",
 }
-"""Parts of a predicted step in the order of the drawing, and what people call them. On nodes that
+"""Parts of a predicted step in the order of the drawing, with their names in texts. On nodes that
 differ a step is taken apart by its stages."""
 _SHORT_S = 0.1
 """Steps below it are drawn in milliseconds."""

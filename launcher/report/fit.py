@@ -115,7 +115,7 @@ def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def fit_text(answer: FitAnswer) -> str:
-    """Head, a table of parts by stages, the verdict, and what would help."""
+    """Head, a table of parts by stages, the verdict, and changes that would help."""
     stages = [f"stage {stage}" for stage in range(len(answer.memory.total))]
     blocks = [_headline(answer), parts_table([(n, x.tolist()) for n, x in _parts(answer)], stages)]
     if (found := answer.by_stages) is not None:
@@ -139,7 +139,7 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """The runner, if it is another one than our runtime, and what a reader would not expect."""
+    """The runner, if it is not our runtime, and facts that a reader would not expect."""
     notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
     layout, framework = answer.asked.layout, answer.asked.workload.software.framework
     is_fsdp = framework is Framework.FSDP and layout.zero_stage >= FIRST_FSDP_STAGE
@@ -173,7 +173,7 @@ def _more_gpus(answer: FitAnswer) -> str:
 
 
 def gpus_text(cluster: ClusterSpec) -> str:
-    """``8 x A100-SXM-80GB + 8 x H100-SXM-80GB``: how many GPUs of each kind."""
+    """``8 x A100-SXM-80GB + 8 x H100-SXM-80GB``: number of GPUs of each kind."""
     counts = Counter(device.name for device in cluster.devices)
     return " + ".join(f"{count} x {name}" for name, count in counts.items())
 

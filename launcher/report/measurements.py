@@ -185,7 +185,7 @@ ROW_COLUMNS = (
     ),
     each("assumed", lambda a, one: [*one.row.assumed], "assumed", ", ".join, is_left=True),
 )
-"""Predicted rows; seconds and GiB each beside what was measured. The answer is their table."""
+"""Predicted rows; seconds and GiB each next to the measured value. The answer is their table."""
 
 
 def row_lines(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[str]:
@@ -195,7 +195,7 @@ def row_lines(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[
 
 
 def rows_csv(scored: Sequence[tuple[MeasurementFile, Validation]], file: TextIO) -> None:
-    """Write a header and a line for each predicted row; what was not measured is empty."""
+    """Write a header and a line for each predicted row; a value that was not measured is empty."""
     write_csv(file, [rows_header(ROW_COLUMNS)])
     for table, one in scored:
         write_csv(file, rows_lines(ROW_COLUMNS, one.each, table.name))
@@ -297,7 +297,7 @@ VERIFYING_COLUMNS = (
 
 
 def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) -> str:
-    """The runs that narrow an answer, what each takes, its command, and the rows to fill.
+    """The runs that narrow an answer, the cost and command of each, and the rows to fill.
 
     Args:
         found: the runs.

@@ -144,7 +144,7 @@ def plan_json(document: dict[str, Any]) -> str:
 
 
 def plan_text(*answers: PlanAnswer) -> str:
-    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for.
+    """Head, the ranking, notes on its numbers, ruled-out layouts, and reasons if requested.
 
     Args:
         answers: of one training, one for each cluster, in the order of their rows.
@@ -228,7 +228,7 @@ def _headroom(answer: PlanAnswer) -> str:
 
 
 def _tables(answer: PlanAnswer) -> Iterator[str]:
-    """The layouts to use, those that may be faster, changes that would help, and notes on them."""
+    """The layouts to use, layouts that may be faster, helpful changes, and notes on them."""
     yield from ranked_tables(answer)
     if answer.changes:
         yield _why_changes(answer)
@@ -417,7 +417,7 @@ def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
 
 
 def _clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
-    """Lines of clusters, those without a layout last and with the reason."""
+    """Lines of clusters; clusters without a layout come last, with the reason."""
     header = rows_header(PLAN_COLUMNS, answers[0])
     write_csv(file, [("cluster", "gpus", "rank", *header, "why_nothing")])
     for rank, answer in enumerate(answers, start=1):

@@ -1,4 +1,4 @@
-"""Numbers of a plan's layouts, why others were ruled out or lost, and what would help."""
+"""Numbers of a plan's layouts, reasons against the others, and changes that would help."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def bands_text(bands: Iterable[StepBand], runs: str) -> str:
 
 
 def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
-    """The layouts to use, and apart from them those that are not to use first."""
+    """The layouts to use, and apart from them the layouts that should not be used first."""
     best, apart = answer.plan.best, answer.plan.apart
     if best:
         yield ranking_text(answer, 1, best)
@@ -288,7 +288,7 @@ def _flags(workload: Workload) -> dict[str, Any]:
 
 
 def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
-    """The flags or the cluster in which a changed training differs from the one asked for."""
+    """The flags or the cluster in which a changed training differs from the request."""
     before, after = _flags(answer.workload), _flags(changed.workload)
     words = [
         f"{flag} {value}" for flag, value in after.items() if value not in (None, before[flag])
@@ -318,7 +318,7 @@ CHANGE_COLUMNS = (
 
 
 def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
-    """For each limit, what comes nearest to it of the rows that keep the other one."""
+    """For each limit, the nearest of the rows that keep the other limit."""
     assert answer.parts is not None
     choice, rows = answer.parts.choice, answer.parts.every
     unbounded = (replace(choice, longest_s=math.inf), replace(choice, most_usd=math.inf))

@@ -46,7 +46,7 @@ def space_line(event: SpaceBuilt) -> str:
 
 
 def trial_line(event: TrialFinished) -> str:
-    """Elapsed, trial, configuration, predicted, measured, memory, and whether it is the best."""
+    """Elapsed, trial, configuration, predicted, measured, memory, and a mark if it is the best."""
     record = event.record
     is_best = event.best is not None and event.best.trial == record.trial
     best = "  best so far" if is_best and not record.trial.is_soak else ""
@@ -59,7 +59,7 @@ def trial_line(event: TrialFinished) -> str:
 
 
 def round_line(event: RoundFinished) -> str:
-    """Elapsed, round, the best one, and how much slower the others are."""
+    """Elapsed, round, the best configuration, and the slowdown of the others."""
     first, *others = event.standings
     behind = ", ".join(f"{label(other.trial.candidate)} {behind_text(other)}" for other in others)
     leads = f"{label(first.trial.candidate)} leads"

@@ -39,7 +39,7 @@ RECOMMEND_SCHEMA_VERSION = 3
 
 
 def recommend_text(answer: Recommendation) -> str:
-    """The planner's answer, the formula's, the model, what both assume, and notes."""
+    """The planner's answer, the formula's, the model, the assumptions of both, and notes."""
     first, *how = _planner(answer)
     if _has_numbers(answer):
         first += f", {trainer_text(answer.trainer)}"
@@ -210,7 +210,7 @@ def _layout(done: Achieved) -> str:
 
 
 def _recompute_layers(done: Achieved) -> int | None:
-    """Layers of a stage recomputed in full; None for all or none, as the layout says."""
+    """Layers of a stage recomputed in full; None for all or none, as in the layout."""
     return None if done.recompute_layers == ALL_LAYERS else done.recompute_layers
 
 

@@ -77,8 +77,8 @@ class TrialRow:
     """A trial as it is shown.
 
     Attributes:
-        record: None until it has come back.
-        judged_in: the launches that its speed is of.
+        record: its record; None until it has ended.
+        judged_in: the launches that its speed comes from.
     """
 
     number: int
@@ -95,7 +95,7 @@ class TrialRow:
 
     @property
     def detail(self) -> str | None:
-        """Why it failed, or what is doubtful."""
+        """Reason of its failure, or doubts about its result."""
         if self.record and self.record.failure:
             return self.record.failure.detail
         return ABOVE_PEAK if self.measurement and self.measurement.above_peak else None
@@ -143,7 +143,7 @@ HEADERS = tuple(column.header for column in TRIAL_COLUMNS if column.header)
 def finished_row(
     record: Record, *, is_best: bool = False, status: str = "measured", judged_in: str = _SEARCH
 ) -> TrialRow:
-    """A trial that came back."""
+    """The row of a trial that has ended."""
     kind = RowKind.BEST if is_best else RowKind.MEASURED
     status = "best" if is_best else status
     if record.failure:
@@ -155,7 +155,7 @@ def finished_row(
 
 
 def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
-    """A running trial; ``step`` is the last step of a rank, 0 before the first."""
+    """The row of a running trial; ``step`` is the last step of a rank, 0 before the first."""
     what = "second attempt" if trial.attempt > 1 else ""
     if not trial.is_of_search:
         what = launch_label(trial)
@@ -203,7 +203,7 @@ def results_answer(results: Results, summary: Summary) -> str:
 
 
 def _new_findings(results: Results, summary: Summary) -> list[str]:
-    """Why numbers of trials and of the best may differ, unless the kept summary says so."""
+    """Reasons why numbers of trials and of the best may differ, unless the summary has them."""
     said = results.summary_text or ""
     return [sentence for sentence in findings(summary) if sentence not in said]
 

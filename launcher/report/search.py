@@ -1,4 +1,4 @@
-"""Sentences on a search and on launches again: why it ended, what is left, what was found."""
+"""Sentences on a search and on launches again: its end, the candidates left, the findings."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _OBSTACLES = {
 _MOST_PLANNED = 24
 _PLANNED_HEADERS = ("config", "predicted", "samples/s", "memory")
 _START_SHARE = 0.9
-"""Share of a budget that the launcher's own start leaves for a trial."""
+"""Share of a budget that the start of the launcher leaves for a trial."""
 _ENOUGH = 3.0
-"""Times a time that was too short: the budget to suggest."""
+"""Budget to suggest over a time that was too short."""
 
 
 def bound_text(bound: OptimalityBound) -> str:
@@ -212,7 +212,7 @@ def meaning_document(meaning: LossComparison | None) -> dict[str, object] | None
 
 
 def findings(summary: Summary) -> tuple[str, ...]:
-    """A sentence on each, repeats of the search first, then the playoff and what followed it."""
+    """Sentences on the repeats of the search, then on the playoff and the verification run."""
     decision = summary.decision
     refused = decision.soak.refused if decision.soak else ()
     return (

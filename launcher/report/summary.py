@@ -128,7 +128,7 @@ def summary_text(table: str, result: str, details: str) -> str:
 
 
 def first_part(text: str) -> str:
-    """``summary.txt`` without what is below its heading."""
+    """``summary.txt`` without its second part."""
     return text.partition(f"\n{DETAILS}\n")[0]
 
 
@@ -214,7 +214,7 @@ def _is_baseline(summary: Summary) -> bool:
 
 
 def _no_gain_lines(summary: Summary) -> list[str]:
-    """The answer first if nothing is faster than what the user has."""
+    """The answer first if nothing is faster than the user's configuration."""
     decision = summary.decision
     if decision.winner is None or summary.baseline is None or summary.alone:
         return []
@@ -305,7 +305,7 @@ def _tie_heading(decision: Decision) -> str:
 
 
 def _names(summary: Summary, most: int) -> str:
-    """Labels of the ties, each with how much slower or faster than the best it was measured."""
+    """Labels of the ties, each with its measured slowdown or speed-up against the best."""
     known, ties = labels(summary), summary.decision.ties
     shown = ", ".join(f"{known.get(name, name)}{_behind(behind)}" for name, behind in ties[:most])
     return shown + (f" and {len(ties) - most} more" if len(ties) > most else "")

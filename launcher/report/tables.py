@@ -35,7 +35,7 @@ class Column:
         is_left: the text starts its cells at the left.
         data: a value as JSON and CSV have it.
         group: object of a row in JSON that has the key; ``stages``: an object for each stage.
-        when: true if an answer has it in a form.
+        when: True if an answer has the column in a form.
     """
 
     name: str
@@ -67,7 +67,7 @@ def each(
 ) -> Column:
     """A column of an attribute of each row, or of a function of the answer and the row.
 
-    Where a part of a dotted attribute is None, the value is.
+    If a part of a dotted attribute is None, the value is None.
     """
     if callable(of):
         return Column(name, lambda a, rows: [of(a, row) for row in rows], header, shown, **more)

@@ -47,7 +47,7 @@ from .running import (
 __all__ = ["Controller", "TrialIO", "TrialLimits"]
 
 _MOST_WAITING = 64
-"""Trials that are asked for before there is room, so that smaller ones can overtake."""
+"""Trials to request before there is room, so that smaller ones can overtake."""
 
 
 class TrialIO(Protocol):
@@ -158,7 +158,7 @@ class Controller:
             is_short = bool(trials) and len(self._queue) > 0  # smaller ones may find a place
 
     def _count_wanted(self) -> int:
-        """Number of trials to ask for: as many small ones as there is room for."""
+        """Number of trials to request: as many small ones as there is room for."""
         if self._turn_groups.are_broken:
             return 1
         return max(0, min(self._pool.room(self._least), _MOST_WAITING - len(self._queue)))

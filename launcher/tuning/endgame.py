@@ -1,6 +1,6 @@
 """Launches after the search: rounds of the best, then the winner's verification run.
 
-autotuner/playoff chooses them and decides what follows.
+autotuner/playoff chooses them and decides on the next steps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .running import TimeBudget, TrialLimits
 
 _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
-"""Steps of each launch, with those that do not count."""
+"""Steps of each launch, warm-up included."""
 
 _MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 
@@ -55,8 +55,8 @@ class Search:
     """The search before the playoff.
 
     Attributes:
-        noise: of launches in the search.
-        apart: why launches cannot live side by side and compute in turn; else empty.
+        noise: noise of launches in the search.
+        apart: reason why launches cannot live side by side and compute in turn; else empty.
         hosts: hosts of the launches, if not this machine; rounds stay on the first ones left.
         side_by_side: trials shared the machine, so the best are measured again in any case.
     """
@@ -203,7 +203,7 @@ def _affordable(search: Search, time_s: float) -> int:
 class _Rounds:
     """Passes events on, and reports each round that is over.
 
-    ``apart``: why launches follow each other, reported before the first one.
+    ``apart``: reason why launches follow each other, reported before the first one.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ def said_by_probes(results: Path, folder: Path, own: Path | None = None) -> tupl
     """Sentences on all trials in a results folder, each once.
 
     Args:
-        results: has a folder for each trial.
+        results: folder with a folder for each trial.
         folder: the working directory of the trials.
         own: our files next to the results, which the script did not write.
     """
@@ -294,7 +294,7 @@ def _is_in(path: Path, folder: Path | None) -> bool:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths without paths in a folder that is itself among them."""
+    """The paths, without paths inside a folder that is also among them."""
     given = {PurePosixPath(path) for path in paths}
     outer = sorted(path for path in given if not given & set(path.parents))
     return tuple(map(str, outer))

@@ -162,7 +162,7 @@ def _naming_file(source: ScriptSource) -> Iterator[None]:
 
 
 def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
-    """The job with another start of the script, without what its earlier start has shown."""
+    """The job with another start of the script, without the findings of its earlier start."""
     if request == job.request:
         return job
     source = replace(job.source, applied=None, keeps_batch=False)

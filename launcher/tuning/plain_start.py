@@ -59,7 +59,7 @@ class OtherStartError(Exception):
         request: the new launch.
         why: a sentence for the user.
         first: the error to report if this fails, too.
-        keeps_profile: whether that profile run was already started in this way, so that it counts.
+        keeps_profile: True if the profile run was already started in this way, so that it counts.
     """
 
     keeps_profile = False

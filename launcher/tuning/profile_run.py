@@ -232,10 +232,10 @@ def read_measured(
     """The job with the strategy that ran; differences are reported.
 
     Args:
-        job: as the script's words define it.
+        job: as the script's arguments define it.
         backend: runs a second profile run.
         folder: of the results; an earlier session's profile runs are read from it.
-        pool: the slots of which a profile run takes some.
+        pool: slots for the profile run.
 
     Raises:
         ConfigError: the strategy leaves nothing to search, or was not seen.

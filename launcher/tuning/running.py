@@ -126,7 +126,7 @@ class Waiting:
 
 
 class TrialQueue:
-    """Trials in the order in which the study asked for them, the best first.
+    """Trials in the order in which the study requested them, the best first.
 
     Smaller ones overtake the head if it finds no place. Once it has waited for as long as the
     longest trial took, nothing starts before it, so it waits at most twice as long.
@@ -147,7 +147,7 @@ class TrialQueue:
         self._waiting.append(waiting)
 
     def put_back(self, waiting: Waiting) -> None:
-        """In front of all others: it lost its place without being at fault."""
+        """Put a trial in front of all others, as it did not cause the loss of its place."""
         self._waiting.insert(0, waiting)
         self._head_s = None
 
@@ -173,9 +173,9 @@ class TrialQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLimits:
-    """When a trial counts as hung; ``stall_s`` is the least silence between two steps.
+    """Limits of a trial that hangs; ``stall_s`` is the least silence between two steps.
 
-    ``timeout_by`` is what the user sets ``timeout_s`` with.
+    ``timeout_by`` is the option or key that sets ``timeout_s``.
     """
 
     timeout_s: float
@@ -282,7 +282,7 @@ class Running:
         return self._due_s(limits, compile_time(self._planned)) if is_late else due_s
 
     def _due_s(self, limits: TrialLimits, compiled: Compiled) -> float:
-        """The same time, given what its ranks have compiled, which is not a hang."""
+        """The same time; compilation by its ranks does not count as a hang."""
         deadline_s = self.started_s + limits.timeout_s + min(compiled.seconds, limits.timeout_s)
         if not self._steps:
             return deadline_s
@@ -326,7 +326,7 @@ def timed_out_text(timeout_s: float, timeout_by: str, compiled_s: float) -> str:
 
 
 def launch_loss(end: JobEnd) -> Failure | None:
-    """Why a launch must be repeated elsewhere: a host failed, or an engine took it."""
+    """Reason to repeat a launch elsewhere: a host failed, or an engine took it."""
     failure = end.outcome.failure if isinstance(end.outcome, FailedTrial) else None
     return failure if failure and failure.kind in _LOSSES else None
 
@@ -353,7 +353,7 @@ class TurnGroups:
     def __init__(self) -> None:
         self._fell_out: dict[str, Failure] = {}
         self.are_broken = False
-        """Whether what fails side by side does not fail alone."""
+        """True if launches must follow each other from now on."""
 
     def fell_out(self, trial: Trial, failure: Failure) -> tuple[Trial, Note]:
         """The launch that replaces a trial that failed in turn, and a note on it."""
@@ -408,11 +408,11 @@ def _from_here_on(why: str) -> Note:
 
 
 def out_of_time(made: int = 0) -> Failure:
-    """Why a launch is ended at the deadline of the budget, after ``made`` steps."""
+    """Reason for ending a launch at the deadline of the budget, after ``made`` steps."""
     return Failure(kind=FailureKind.PREEMPTED, detail=f"ended after {plural(made, 'step')}")
 
 
 def preempted_by(trial: Trial) -> Failure:
-    """Why launches end whose group has lost one."""
+    """Reason for ending launches whose group has lost a member."""
     detail = f"{label(trial.candidate)}, with which it took turns, has ended"
     return Failure(kind=FailureKind.PREEMPTED, detail=detail)

@@ -79,7 +79,7 @@ VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 BACKWARD_AND_FORWARD = 3.0
 
-"""Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+"""Model FLOPs of a step over its forward pass; recomputation is not counted."""
 
 _TERA = 1e12
 

@@ -45,7 +45,7 @@ class PodTemplate:
         metadata: labels and annotations, which its Job gets as well.
         spec: with exactly one container.
         gpu_resource: name of the GPUs that its container is limited to; "": it has none.
-        gpus: how many.
+        gpus: number of these GPUs.
     """
 
     namespace: str | None
@@ -68,10 +68,10 @@ class PodsOrder:
     """The program of the pods, and limits for them.
 
     Attributes:
-        title: from which names in the cluster are made.
+        title: start of names in the cluster.
         command: argv of an agent.
         secrets: variables that are only in the Secret.
-        deadline_s: after which the cluster ends a pod that has begun; infinite: never.
+        deadline_s: seconds after which the cluster ends a pod that has begun; infinite: never.
         avoided_nodes: names of nodes that get no pod.
     """
 
@@ -188,7 +188,7 @@ def without_values(manifest: Manifest) -> Manifest:
 
 
 def host_name_of_first(name: str, namespace: str) -> str:
-    """By which the other pods of a Job find its first one."""
+    """Name by which the other pods of a Job find its first pod."""
     return f"{name}-0.{name}.{namespace}.svc"
 
 
