@@ -1,4 +1,4 @@
-"""Trust in measurements: noise, the end of a trial, thresholds."""
+"""Reliability of measurements: noise, the end of a trial, thresholds."""
 
 from .noise import (
     AGAIN_SUFFIX,

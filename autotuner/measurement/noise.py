@@ -95,7 +95,7 @@ class NoiseTally:
 
     @property
     def noise(self) -> Noise:
-        """The noise by all launches so far."""
+        """The noise estimated from all launches so far."""
         prior = self._prior
         within = (prior.within_freedom * prior.within**2 + self._squares) / self._freedom
         squares, freedom = _between(self._repeated.values(), within)
@@ -110,7 +110,7 @@ class NoiseTally:
 
 
 def estimate_noise(records: Iterable[Record], prior: Noise = PRIOR) -> Noise:
-    """The noise of a history of launches."""
+    """Estimate the noise from a history of launches."""
     tally = NoiseTally(prior)
     for record in records:
         tally.add(record)

@@ -28,7 +28,7 @@ class StopRule:
         end_step: last step if no allowed number of steps is precise enough.
         most_steps: largest number of steps of a trial.
         precision: sufficient half-width of the 95 % interval of a trial.
-        alpha: probability to reject a trial that is as good as the incumbent.
+        alpha: probability of rejecting a trial that is as good as the incumbent.
     """
 
     start_step: int = 3
@@ -42,8 +42,8 @@ class StopRule:
 
         Args:
             steps_s: seconds of each step from the first on, its slowest rank.
-            incumbent_s: a step of as much work at the speed of the best trial so far.
-            noise: of this machine, as known so far.
+            incumbent_s: duration of as much work at the speed of the best trial so far.
+            noise: noise of this machine, as known so far.
         """
         if incumbent_s is not None and self.rejects(steps_s, incumbent_s, noise):
             return len(steps_s)
@@ -115,7 +115,7 @@ class Pace:
             trial: the running trial.
             step_s: seconds of each step from the first on.
             best: the best trial so far.
-            noise: of all launches so far.
+            noise: noise of all launches so far.
         """
         measured = best.measurement if best else None
         if measured is None:

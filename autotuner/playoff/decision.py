@@ -72,11 +72,11 @@ def decide(
     """The choice that a search, its playoff and its verification runs lead to.
 
     Args:
-        records: of the search, as they are compared.
-        playoff: launches of its rounds, in order.
+        records: records of the search, as they are compared.
+        playoff: launches of the rounds, in order.
         soaks: verification runs, in order.
         settings: metric and effort.
-        noise: of the search.
+        noise: noise of the search.
     """
     objective = OBJECTIVES[settings.metric]
     rounds = rounds_of(records, playoff, objective, noise)
@@ -148,7 +148,7 @@ def _at_verified_speed(
 ) -> tuple[Record, ...]:
     """The winner at its verification run's speed, and the others by their ratio to it.
 
-    Rounds differ as the machine does, so that means over different rounds do not compare.
+    The machine varies between rounds, so means over different rounds cannot be compared.
     """
     objective = rule.rounds.objective
     first = rule.rounds.contender(winner.trial.name)

@@ -101,7 +101,7 @@ def predicted_outlook(
     """The outlook from predictions only, before any trial; None if a time is not predicted.
 
     Args:
-        predictions: of the baseline and of all candidates.
+        predictions: predictions of the baseline and of all candidates.
         effort: effort of the tune.
         profile_s: duration of the profile run, whose start is not faster than a trial's.
         at_once: trials that run side by side.

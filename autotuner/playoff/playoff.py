@@ -38,7 +38,7 @@ class PlayoffBudget:
     """Limits at which the rounds end undecided.
 
     Attributes:
-        rounds: most rounds.
+        rounds: largest number of rounds.
         time_s: seconds from the first round on.
         until_s: time of the study by which every round must have ended.
         effort: precision to reach.
@@ -62,9 +62,9 @@ def choose_contenders(
     Args:
         records: trials of the search.
         objective: the metric to compare by.
-        wanted: most finalists, the user's own not counted.
-        noise: of the search; None if trials shared the machine and every one is doubtful.
-        repeats: launches that show whether the machine changed: the best by its speed now count.
+        wanted: largest number of finalists, the user's own not counted.
+        noise: noise of the search; None if trials shared the machine, so that all are doubtful.
+        repeats: launches that show a change of the machine; its present speed decides.
     """
     ranked = ranking(at_last_level(records, repeats), objective)
     if wanted < 1 or not ranked:
@@ -124,8 +124,7 @@ def _step_s(record: Record) -> float:
 class Playoff:
     """Asks for rounds of launches; given the records of an earlier session, it goes on there.
 
-    A round that an interruption tore is followed by a new one: launches minutes apart are not a
-    pair.
+    An interrupted round is followed by a new one: launches minutes apart are not a pair.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class Playoff:
         Args:
             chosen: records of the search that take part, the best first.
             objective: the metric to compare by.
-            noise: of the search.
+            noise: noise of the search.
             budget: limits at which to end undecided.
         """
         self.seen = Rounds(chosen, objective, noise)
@@ -162,7 +161,7 @@ class Playoff:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """All launches that came back, in order."""
+        """All launches that have ended, in order."""
         return tuple(self._told.values())
 
     @property
@@ -177,12 +176,12 @@ class Playoff:
 
     @property
     def rounds(self) -> int:
-        """Rounds that are over."""
+        """Number of rounds that are over."""
         return self.seen.count(before=self._number)
 
     @property
     def rounds_in_time(self) -> int:
-        """Rounds that there is time for, if each takes as long as those so far."""
+        """Number of rounds that there is time for, if each takes as long as those so far."""
         if self.stop_reason() or not self.rounds or math.isinf(self._budget.time_s):
             return self.rounds
         round_s = fmean(round_times_s(self.records))
@@ -196,7 +195,7 @@ class Playoff:
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        Time or not, there is a first round, and a second if the first could not separate the
+        Even then there is a first round, and a second if the first could not separate the
         baseline from the best.
         """
         if self._start_s is None:

@@ -1,7 +1,7 @@
 """The rule that chooses the best configuration.
 
 The finalists and the user's own configuration are launched in rounds. A configuration *wins* if a
-t-test on the log ratios of its times to the user's own, valid however often it is looked at, shows
+t-test on the log ratios of its times to the user's own, valid at any number of checks, shows
 a gain. Of the winners that the rounds do not separate from the fastest, the smallest change is
 chosen. Without a winner the user's own stays: as a *tie* if the rounds would have shown a gain of
 10 %, else the result is *inconclusive*. Without rounds, single trials are compared the same way.
@@ -70,8 +70,8 @@ def estimate_difference(
 
     Args:
         differences: logarithms of ratios, one for each round.
-        spread: standard deviation that is expected of them.
-        freedom: rounds that this expectation counts for.
+        spread: their expected standard deviation.
+        freedom: number of rounds that this expectation counts for.
 
     Source:
         Robbins 1970, "Statistical Methods Related to the Law of the Iterated Logarithm", for the
@@ -137,7 +137,7 @@ class Rounds:
         Args:
             chosen: records of the search that take part, the best first.
             objective: the metric to compare by.
-            noise: of the search.
+            noise: noise of the search.
         """
         self.contenders = tuple(map(Contender, chosen))
         self.objective, self.noise = objective, noise
@@ -336,7 +336,7 @@ class Ruling:
     def rivals(self, winner: Record) -> tuple[tuple[Record, PairedEstimate], ...]:
         """Configurations that noise does not separate from the winner, the fastest first.
 
-        If the winner was in rounds, only those that were in them too.
+        If the winner was in rounds, only others from these rounds count.
         """
         met = self.rounds.contender(winner.trial.name) is not None
         found = [

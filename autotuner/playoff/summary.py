@@ -152,7 +152,7 @@ class Summary:
 
     @property
     def shown(self) -> tuple[Record, ...]:
-        """Trials in order, each at its configuration's one speed: the one it was judged by."""
+        """Trials in order, each at the speed by which its configuration was judged."""
         return _at_one_speed(self.drift.records, self.decision)
 
 

@@ -113,9 +113,9 @@ class Exploration:
 
         Args:
             space: the space to explore.
-            predictions: of the rows of ``space.table``.
-            settings: patience, seed, and how rows are grouped.
-            strategy: chooses among the rows that are due.
+            predictions: predictions of the rows of ``space.table``.
+            settings: patience, seed, and grouping of the rows.
+            strategy: the strategy that chooses among due rows.
             pool: the rows that are open.
             observations: the records so far; they grow during the search.
         """
@@ -128,7 +128,7 @@ class Exploration:
         """True if micro-batches below the user's are tried: the user's does not fit."""
 
     def group_now(self, pending: tuple[Trial, ...]) -> int | StopReason:
-        """The first group that is not done, or why none is left to explore.
+        """The first group that is not done, or the reason why none is left to explore.
 
         A ZeRO stage that is no better than the one before ends only the ZeRO stages.
         """

@@ -63,8 +63,8 @@ class SearchLimits:
         seconds: end of the search, for launches that may end by then, once two configurations
             can be compared; playoff and verification run follow.
         whole_s: end of everything, on the same clock; None: ``seconds``.
-        ending_s: the part of it at its end in which nothing may run.
-        trials: most trials, the baseline included.
+        ending_s: time before that end in which nothing may run.
+        trials: largest number of trials, the baseline included.
         least_gain: possible gain of the remaining ones, a share, below which the search ends.
     """
 
@@ -85,7 +85,7 @@ class SearchLimits:
         return self.seconds if is_comparison(records) else self._last_s(self.seconds)
 
     def _last_s(self, seconds: float) -> float:
-        """When the last launch must have ended."""
+        """Time by which the last launch must have ended."""
         return seconds if self.whole_s is None else self.whole_s - self.ending_s
 
     def trials_in_time(
@@ -96,8 +96,8 @@ class SearchLimits:
         Args:
             trial_s: duration of each trial.
             spent_s: seconds so far.
-            most: trials to make, the baseline included.
-            at_once: trials that run side by side, after the baseline.
+            most: number of trials to make, the baseline included.
+            at_once: number of trials that run side by side, after the baseline.
         """
         made, now_s = 0, spent_s
         while made < most and self.seconds is not None:

@@ -3,8 +3,8 @@
 A candidate cannot beat the best one if its roofline excludes it, if it surely does not fit, if its
 time, as predicted and corrected by all measurements, leaves it no chance, or if the curve of
 throughput over the micro-batch excludes it: the bounds of all remaining candidates hold together
-with ``CONFIDENCE``. A curve through two trials is as sure as they are, so
-its bound carries their noise, and the more of it the farther it reaches beyond them.
+with ``CONFIDENCE``. A curve through two trials is as sure as the trials, so its bound includes
+their noise, and the more of it the farther it reaches beyond them.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Drift:
 
 
 def drift(records: Sequence[Record], repeats: Sequence[Record]) -> Drift:
-    """Compare repeats with the trials of a search, and with the machine at its start."""
+    """Findings from these repeats on the trials of a search and on the machine."""
     trials = {record.trial.name: record for record in records if record.measurement}
     doubted = {
         name: (trials[name], repeat)
@@ -164,7 +164,7 @@ class Repeats:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """All repeats that came back, in order."""
+        """All repeats that have ended, in order."""
         return tuple(self._told)
 
     @property

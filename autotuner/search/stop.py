@@ -1,4 +1,4 @@
-"""The reason why a study ends, as a value; only errors are sentences. Not: its time (Study)."""
+"""Reason why a study ends, as a value; only errors are sentences. Not: the decision (Study)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Study:
         space: baseline and candidates.
         settings: metric, patience, seed and strategy.
         objective: the metric.
-        pool: rows of the space and why some are closed.
+        pool: rows of the space, and reasons why some are closed.
         out: trials that run or are due again.
         seen: trials as they are compared, their noise, the repeats.
     """
@@ -72,7 +72,7 @@ class Study:
         Args:
             space: baseline and candidates.
             predictions: predictions of the rows of ``space.table``.
-            settings: metric, patience, seed, and the strategy's name.
+            settings: metric, patience, seed, and name of the strategy.
             strategy: replaces the strategy of the settings.
             rules: rules that rows must pass before any trial, such as ``memory_rule``.
             limits: limits that end the search though candidates are left.
@@ -106,7 +106,7 @@ class Study:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """All trials that came back, in order, as they were measured."""
+        """All trials that have ended, in order, as they were measured."""
         return self.seen.records
 
     @property
@@ -148,7 +148,7 @@ class Study:
         return False
 
     def tell(self, record: Record) -> None:
-        """Take the outcome of a trial of this session or an earlier one; again has no effect.
+        """Take the outcome of a trial, also of an earlier session; a second time has no effect.
 
         A trial that was ended because the time was up has not been tried.
         """
