@@ -1,4 +1,4 @@
-"""Errors that say where, what is, what must be and what to do, and texts as they may be shown.
+"""Errors that state the place, the value, the valid values and the remedy, and texts for display.
 
 A trial that fails is a value (:class:`~.failures.Failure`); only what the user must fix
 before anything can run is raised. The agent of a launch loads this file by its path.
@@ -35,7 +35,7 @@ class ResultsFolderError(AutoconfError):
 
 
 class HardwareError(AutoconfError):
-    """The machine lacks what was asked for: devices, or room on the disk."""
+    """The machine lacks a requested resource: devices, or disk space."""
 
 
 _LONGEST_NAME, _LONGEST_LIST = 100, 250

@@ -197,7 +197,7 @@ class Degrees:
 
     @property
     def mesh_axes(self) -> tuple[tuple[int, ...], ...]:
-        """Tensor, pipeline, context and expert ranks; 1 where they are open."""
+        """Tensor, pipeline, context and expert ranks; 1 if they are open."""
         axes = (
             *(self.tensor_parallel, self.pipeline_parallel),
             *(self.context_parallel, self.expert_parallel),

@@ -16,8 +16,8 @@ from .equations import divisors
 class Experts:
     """A mixture-of-experts MLP. ``first_dense`` layers have a plain one.
 
-    ``shared`` experts see every token, besides the ``per_token`` chosen of ``count``. If these
-    lie in ``groups`` of equal size, a token's are of ``chosen_groups`` of them at most.
+    ``shared`` experts see every token, besides the ``per_token`` chosen of ``count``. If these are
+    in ``groups`` of equal size, a token uses experts of at most ``chosen_groups`` groups.
     """
 
     count: int
@@ -84,7 +84,7 @@ class Architecture:
         state: what layers have instead of attention; None for none.
         full_every: each this many layers one attends to all tokens, whatever ``window`` and
             ``state`` say of the others; 0: none does.
-        predictions: tokens beyond the next one that are predicted, with their own logits; the
+        predictions: predicted tokens beyond the next token, with their own logits; the
             layers that do so are counted in ``layers``.
         other_parameters: weights that these shapes do not give, such as token types and poolers.
         other_layer_parameters: the same for each layer, such as norms and biases of its kind.
@@ -243,7 +243,7 @@ class DegreeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model as a sequence of blocks, from one of four sources (``grade``).
+    """A model as a sequence of blocks, from any of four sources (``grade``).
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty if nothing was run or traced. ``optimizer_step_s`` is one

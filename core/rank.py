@@ -84,7 +84,7 @@ class RankTask:
         soak: the last step takes the largest batch that the rank has seen.
         ends_epoch: if no evaluation or no checkpoint was seen by the last step, the script's
             data ends after it, so that the script goes on to what it does after an epoch.
-        micro_batch: samples of each forward pass that are asked for; None if a script decides.
+        micro_batch: requested samples of each forward pass; None if a script decides.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
             imports, on a GPU with its context. None if the device's own size is the limit.
     """
@@ -313,7 +313,7 @@ class Bystander:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstForward:
-    """A script's model, and one of its forward and backward passes.
+    """A script's model, and the costs of a single forward and backward pass.
 
     Attributes:
         model: its blocks for one sample; without peaks and seconds.

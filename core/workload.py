@@ -42,7 +42,7 @@ class WeightFormat(str, Enum):
     INT8 = "int8"
     """A scale for each row, not counted here (Dettmers et al. 2022, "LLM.int8()", section 3)."""
     NF4 = "nf4"
-    """4 bits, a scale for 64 weights in 8 bits, and one in fp32 for 256 of those: 4.127 bits
+    """4 bits, a scale for 64 weights in 8 bits, and for 256 scales one in fp32: 4.127 bits
     (Dettmers et al. 2023, "QLoRA", section 3, double quantization)."""
 
     @property

@@ -385,7 +385,7 @@ class TrainingData:
     def gave_longest(self) -> bool:
         """True if the last step was made from the longest batches.
 
-        Known if no more than the batches of a step are drawn ahead, by those of the first.
+        Known only if at most a step's batches are drawn ahead, judged by the first step.
         """
         if not self._gave or len(self._draws) < _AHEAD:
             return False

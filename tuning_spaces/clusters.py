@@ -82,7 +82,7 @@ def cluster_template() -> str:
 
 
 def equal_nodes(nodes: int, gpus: int, gpu: str) -> ClusterSpec:
-    """Equal nodes with their usual links.
+    """Equal nodes with their default links.
 
     Raises:
         ConfigError: an unknown GPU, or a count that is out of range.
@@ -109,7 +109,7 @@ def usable_bytes(gpu: str) -> int:
 
 
 class NodeGroup(BaseModel):
-    """Equal nodes of a cluster file; what is omitted is usual for such a GPU."""
+    """Equal nodes of a cluster file; omitted values are the defaults of the GPU."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -103,7 +103,7 @@ def usual_of(family: str) -> tuple[int, int] | None:
 
 
 def shipped_base_config(stem: str) -> Path | None:
-    """Our file for one of NVIDIA's ``base_configs/<stem>.yaml``; None if we have none."""
+    """Our copy of NVIDIA's ``base_configs/<stem>.yaml``; None if we have none."""
     path = _CONFIGS / f"{stem}.yaml"
     return path if path.is_file() else None
 

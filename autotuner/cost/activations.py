@@ -273,7 +273,7 @@ def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
 def _experts(workload: Workload, product_bytes: float) -> Split:
     """Each token's copies to its experts, their MLPs and results, and the router.
 
-    Results are kept for the gradients of the router, except where its weights scale what enters
+    Results are kept for the gradients of the router, unless its weights scale what enters
     an expert's last matrix (Megatron-Core since 0.12).
     """
     a = workload.architecture

@@ -1,6 +1,6 @@
-"""One micro-batch of one layer, and of embedding and head, on one rank.
+"""Times of a micro-batch on a rank: of a layer, of the embedding and of the head.
 
-For a profiled model it is the micro-batch of all layers, and one rank's part of the model.
+For a profiled model they cover all layers, and one rank's part of the model.
 
 Shapes: U = distinct inner layouts. Layers with and without experts are averaged.
 """
@@ -83,13 +83,13 @@ class InnerTimes:
     last_s_U: Floats
     ends_ideal_s_U: Floats
     slowest_s_U: Floats | None = None
-    """One layer of the slower stack, if encoder and decoder see different lengths."""
+    """Time of a layer of the slower stack, if encoder and decoder see different lengths."""
     after_s_U: Floats | None = None
-    """One layer with experts, if leading layers have none."""
+    """Time of a layer with experts, if leading layers have none."""
 
     @property
     def layer_s_U(self) -> Floats:
-        """Everything that one layer takes."""
+        """Total time of a layer."""
         return self.busy_s_U + self.again_s_U + self.exposed_s_U + self.launch_s_U
 
 

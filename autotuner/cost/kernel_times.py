@@ -58,7 +58,7 @@ class KernelTimes(Protocol):
         """Host time of an optimizer step of any size."""
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
-        """One micro-batch of one of the layers, for each distinct inner layout."""
+        """Times of a micro-batch in a single layer, for each distinct inner layout."""
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
         """The optimizer's step on all weights of a rank, before ZeRO shares them."""

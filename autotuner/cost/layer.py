@@ -213,7 +213,7 @@ def layer_times(
     *,
     experts: Experts | None,
 ) -> LayerTimes:
-    """One layer, with its own MLP or with ``experts``."""
+    """Times of a layer, with its own MLP or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens, alone = _tokens(workload, inner), _on_one_rank(inner)
     if experts is None:

@@ -246,7 +246,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One part of memory: bytes ``whole`` on every data-parallel rank, or ``shared`` by them."""
+    """A part of memory: bytes ``whole`` on every data-parallel rank, or ``shared`` by them."""
 
     whole: float
     shared: float

@@ -234,7 +234,7 @@ def memory_rule(
 def state_beyond_memory(
     space: SearchSpace, workload: Workload, cluster: ClusterSpec
 ) -> str | None:
-    """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
+    """Explain that no candidate's ranks can hold even weights, gradients and optimizer state.
 
     None if a candidate may fit, or if no formula covers it.
     """

@@ -48,7 +48,7 @@ ms (GPT-2) and 0.35 ms (Llama) for a tiny layer (``benchmarks/cpu_constants.py``
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """One GPU of a machine, and the engine on it."""
+    """A GPU of a machine, and the engine on it."""
 
     machine: Machine
     engine: EngineHabits

@@ -136,7 +136,7 @@ def step_times(points: PointColumns, rank: Rank) -> PhaseTimes:
 def _through(
     points: PointColumns, phase: PhaseTimes, rank: Rank, tokens: int
 ) -> tuple[Floats, Floats, Floats]:
-    """One pass through all stages, the time of the slowest stage, and sends between them.
+    """Seconds of a pass through all stages, of the slowest stage, and of sends between stages.
 
     The chosen token goes back to the first stage.
     """

@@ -26,7 +26,7 @@ MOST_BATCH = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceQuestion:
-    """What is asked.
+    """The points to rank, and the limits that they must meet.
 
     Attributes:
         world: GPUs of the cluster; GPUs beyond one copy of the model run more copies.

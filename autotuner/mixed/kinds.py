@@ -30,7 +30,7 @@ class MachineKind:
         name: ``4xA10G-24GB``, as reports write it.
         machine: only such nodes; its ``gpus_per_node`` are the GPUs that train.
         count: number of these nodes.
-        memory_bytes: memory that a rank may use on one of its GPUs.
+        memory_bytes: memory that a rank may use on each of its GPUs.
         usd_per_hour: price of a whole node; None if no price is known.
         measured: layers of the model on its GPUs; None: they are predicted.
     """

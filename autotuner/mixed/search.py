@@ -152,7 +152,7 @@ class _Seen:
 
     @property
     def feasible(self) -> int:
-        """How many there are."""
+        """Number of rows that fit."""
         return len(self.part_R)
 
 

@@ -152,7 +152,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked.
+    """Rules, limits and order of a search for layouts.
 
     Attributes:
         most: how many layouts to rank, None for all that fit.
@@ -175,7 +175,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """One pipeline stage.
+    """A pipeline stage.
 
     Attributes:
         ranks: their numbers.
@@ -201,7 +201,7 @@ def tightest_stage(stages: Iterable[StagePlan]) -> StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """One layout with its prices.
+    """A layout with its predicted times and memory.
 
     Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline). On nodes that differ
     they fill the nodes in ``order``, so that stage s has the GPUs from ``s * tp * cp * dp`` on.
@@ -369,7 +369,7 @@ def _rank(
     question: Question,
     tally: _Tally,
 ) -> None:
-    """Rank the wanted cells by their tier and time, layouts that stand apart separately."""
+    """Rank the wanted cells by their tier and time, layouts that are ranked apart separately."""
     limits, (peak_C, order_C) = question.limits, peak_and_order_C
     apart_C = np.broadcast_to(~_together(grid, question), grid.shape)
     if limits.headroom is not None:

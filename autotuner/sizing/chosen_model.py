@@ -37,7 +37,7 @@ _USUAL_MEMORY_GB = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
-    """One row of the tables: all sizes up to a bound."""
+    """A row of the tables: all sizes up to a bound."""
 
     family: str
     gpu_memory_gb: int
@@ -144,7 +144,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelQuestion:
-    """What is asked for.
+    """Options for the choice of a model.
 
     Attributes:
         batch: samples of a step, if given.

@@ -95,9 +95,10 @@ def _context(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
 
 
 def _samples(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    """Two ranks with two halves of two samples compute what they would with one sample each.
+    """True unless context parallelism splits samples that its ranks could hold whole.
 
-    The same weights and tokens stand on each rank either way, but keys and values travel.
+    Two ranks with two halves of two samples compute the same as with a sample each. Weights and
+    tokens of a rank are equal either way, but keys and values travel.
     """
     return np.asarray(np.gcd(x.context_C, x.micro_batch_C) == 1)
 

@@ -336,7 +336,7 @@ def surely_needs_more(
 
     Two of these comparisons are sure only if predictions agree by a margin: stages 0 and 1
     (DDP) against 2 and 3 (FSDP), which gathers weights; and a row without accumulation against
-    one with it, which holds gradients during its forward pass.
+    a row with it, which holds gradients during its forward pass.
 
     Args:
         table: candidates to rule out.

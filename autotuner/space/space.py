@@ -39,7 +39,7 @@ _DERIVED = ("data_parallel", *_BATCH)
 
 
 def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> CandidateTable:
-    """Each row with the usual value of each extra, and with every combination of all values.
+    """Each row with the default value of each extra, and with every combination of all values.
 
     Raises:
         ConfigError: there are more than ``MOST_COMBINATIONS`` for a stage.
@@ -51,7 +51,7 @@ def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> Candidat
 
 
 def usual_rows(table: CandidateTable, extras: Sequence[KnobChoice]) -> Bools:
-    """Rows in which each extra has its usual value."""
+    """Rows in which each extra has its default value."""
     usual = np.ones(len(table), np.bool_)
     for choice in extras:
         here = _is_for(table, choice)
@@ -96,7 +96,7 @@ class SearchSpace:
     Attributes:
         baseline: trial 0, what the user gave.
         table: the candidates.
-        usual_C: rows with the usual value of each other knob, which are searched first.
+        usual_C: rows with the default value of each other knob, which are searched first.
         notes: sentences for the user.
         least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
         rejected: what rules skipped, by name.
@@ -306,7 +306,7 @@ class ChoiceKind(str, Enum):
 class KnobChoice:
     """The values of one canonical knob that may be searched; a knob without one is pinned.
 
-    An extra may have a choice for each stage. Its usual value, with which micro-batches are
+    An extra may have a choice for each stage. Its default value, with which micro-batches are
     searched first, is the first of a pinned or listed one; a free one is usually skipped.
 
     Attributes:

@@ -119,7 +119,7 @@ class Turn:
     """A place in a turn group: trials that live together and take steps one after another."""
 
     next_name: str
-    """Name of the trial that the turn is handed to."""
+    """Name of the trial that has the next turn."""
     is_first: bool
     steps: int = 4
     """Steps of each launch that count."""
@@ -149,7 +149,7 @@ class Trial:
     soak_steps: int = 0
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
-    """Above 0 where a final that takes no turns is to have so many that count."""
+    """Number of timed steps of a final that takes no turns; 0 for all other launches."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 

@@ -127,7 +127,7 @@ def _best_first(belief: Belief, best: float, weight_C: Floats, rows: Ints) -> In
 
 
 def trial_weight(belief: Belief, samples_C: Ints | int, records: Sequence[Record]) -> Floats:
-    """One over the expected time of each row's trial, 1 on average; 1 if trials took none."""
+    """Inverse of the expected time of each row's trial, 1 on average; 1 if trials took no time."""
     plain = np.ones_like(belief.mean_C)
     timed = [record for record in records if record.measurement and record.wall_s > 0]
     if not timed:

@@ -124,7 +124,7 @@ def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
 
 
 def open_name(what: str, *names: str, more: Callable[[], Iterable[str]]) -> ValueUnit:
-    """A name that the help lists, or one of ``more``, which installed packages bring."""
+    """A name that the help lists, or a name in ``more``, which installed packages provide."""
 
     def refuse(value: Any) -> str | None:
         is_known = value in names or value in (others := tuple(more()))

@@ -61,7 +61,7 @@ def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> Raw
     which ``custom_model`` makes as the file has it.
 
     Raises:
-        ConfigError: the file cannot be read, or one of its keys is nearly a known key.
+        ConfigError: the file cannot be read, or a key in it is nearly a known key.
     """
     base = base_config(model, plan)
     if custom is None:

@@ -129,7 +129,7 @@ def own_sources(request: LaunchRequest) -> OwnSources:
 
 
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
-    """The file that a program executes by ``runpy.run_path``, named by one of its words.
+    """The file that a program executes by ``runpy.run_path``, named on its command line.
 
     It is a path, or a file in a folder that the program names next to its package, such as the
     recipes of torchtune's ``tune run RECIPE``. None if there is no such file.

@@ -151,7 +151,7 @@ def _public(names: Mapping[Any, object]) -> dict[str, object]:
 
 
 def _is_data(value: object) -> bool:
-    """True if a value of a class is one of its instances, too: no method, property or class."""
+    """True if a class attribute is plain data: not a method, property or class."""
     return not hasattr(type(value), "__get__") and not isinstance(value, _CALLED)
 
 

@@ -113,7 +113,7 @@ class Measured:
         return loss
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The trainer's, of which the script's modules hear as of any call of the model."""
+        """The trainer's evaluation; the script's modules see it as any call of the model."""
         with self._report.guard(), self._between.evaluation():
             return self._trainer.evaluate(batch)
 
@@ -331,7 +331,7 @@ class BetweenSteps:
 
 
 class _Hook(SharedByCopies):
-    """A copy of the model is heard as the model is: its average is what many evaluate."""
+    """Reports calls of the model and of its copies: many scripts evaluate its average."""
 
     def __init__(self, called: Callable[[nn.Module, object, object], None]) -> None:
         self._hear_call = called

@@ -116,8 +116,8 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class FrozenCalls:
     """Costs of calls without gradients, such as of a teacher, besides the call that trains.
 
-    Only calls of its own batch count: calls before the last batch was drawn belong to another, as
-    are, in a script without loaders, calls of the model that trains.
+    Only calls of the current batch count: earlier calls belong to another batch,
+    as do, in a script without loaders, calls of the model that trains.
     """
 
     def __init__(self) -> None:

@@ -236,7 +236,7 @@ class ManualUpdates:
         )
 
     def ends_step(self, modules: Sequence[nn.Module]) -> bool:
-        """True if the backward pass that begins is the last one of a step."""
+        """True if the backward pass that begins is the last of its step."""
         self._passes += 1
         if self.optimizer is None and any(_sum(weight) != was for weight, was in self._before):
             interval, self._changed_at = self._passes - self._changed_at, self._passes

@@ -1,7 +1,7 @@
 """Finds the module that the script calls to train, and listens to its calls.
 
-Global hooks see every call while it is looked for; then they are replaced by hooks on the root
-only. A script that calls several modules has the one with most of the optimizer's weights.
+Global hooks see every call during the search; then hooks on the root replace them. If a script
+calls several modules, the root is the module with most of the optimizer's weights.
 
 Runs before every hook, so that the first call of all is seen whole. For a process that ends
 soon; ``root_module`` is for those that go on.

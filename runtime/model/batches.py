@@ -102,7 +102,7 @@ _COUNTS = ("num_graphs", "batch_size")
 
 
 class SampleCounter:
-    """Counts like the first time it was asked; one for each way that a model is called."""
+    """Counts samples as in its first call; each way to call a model has a separate counter."""
 
     def __init__(self) -> None:
         self._dimension: int | None = None

@@ -135,7 +135,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def _on_cpu(value: Any) -> Any:
-    """A device's stand-in: uninitialized for a tensor on CUDA, fake in a fake mode."""
+    """A replacement on the CPU: uninitialized for a tensor on CUDA, fake in a fake mode."""
     if isinstance(value, Tensor) and value.is_cuda:
         shape, stride = value.shape, value.stride()
         return torch.empty_strided(

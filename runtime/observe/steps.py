@@ -154,7 +154,7 @@ class StepCounter:
         """Forward and backward passes pair up; a loader's batches bound them if it has any.
 
         So two passes over one batch (real and generated, say) are not two micro-batches. Rows
-        beyond those of a batch that has its own pass are views or frames, not more samples.
+        beyond the size of a batch that has its own pass are views or frames, not more samples.
         """
         if not self.forwards_in_step:
             size = self.draw_size or 0

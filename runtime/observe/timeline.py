@@ -42,7 +42,7 @@ class Clock(Protocol):
         """True if the device has come to a mark."""
 
     def between_s(self, start: Any, end: Any) -> float:
-        """Seconds from one mark to a later one that has passed."""
+        """Seconds between two marks that the device has passed."""
 
     def wait(self, mark: Any) -> None:
         """Return when the device has come to a mark."""

@@ -112,10 +112,10 @@ def mark_children() -> None:
 
 
 class Helper:
-    """True if this process only helps another one of the same rank that imports torch, too.
+    """True if this process only helps another process of the same rank that imports torch, too.
 
-    To be asked before :func:`mark_children`. Ranks that an agent starts have a number that their
-    agent has not, and those that multiprocessing spawns are not daemons; loaders' workers are.
+    Construct it before :func:`mark_children`. Ranks that an agent starts have a number that their
+    agent lacks, and ranks that multiprocessing spawns are not daemons; loaders' workers are.
     """
 
     def __init__(self) -> None:
@@ -309,9 +309,9 @@ class AfterEpoch:
             write_sign(self._task, f"endless_rank{self._rank}", "")
 
     def agree(self, wanted: bool) -> bool:
-        """True if all go on, after the last step; rank 0 says what is wanted.
+        """True if all go on after the last step; rank 0 decides by ``wanted``.
 
-        A rank that hears nothing for 30 s takes its own word.
+        A rank without an answer within 30 s uses its own ``wanted``.
         """
         if not self._task.ends_epoch or self._task.end_step <= _BEFORE:
             return False

@@ -1,6 +1,6 @@
 """A process that has claimed its rank: keeps its steps, looks into one, writes its last word.
 
-Not: which calls are steps (``steps``), nor what is heard (the probe).
+Not here: which calls are steps (``steps``), and which calls are observed (the probe).
 """
 
 from __future__ import annotations

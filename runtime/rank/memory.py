@@ -112,8 +112,8 @@ class CudaMeter:
     def enforce(self) -> None:
         """Let the allocator reserve the limit less the context.
 
-        The context grows as kernels and libraries are loaded, so that its usual size is taken at
-        least.
+        The context grows as kernels and libraries are loaded, so that at least its typical size is
+        subtracted.
         """
         if self._limit >= self._total:
             return

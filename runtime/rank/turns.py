@@ -25,7 +25,7 @@ class Turns:
 
     The turn is a number in a pipe to the next launch; the last one's leads to the first. Both
     ends are held open, so that none waits for a reader and none is lost. A rank that is done
-    stays and passes the turn, so that launches of fewer steps hold up nobody. Processes that load
+    stays and passes the turn, so that shorter launches delay no other. Processes that load
     data for the rank stop in others' turns: a launch that has the machine to itself would not
     have what they made meanwhile.
     """

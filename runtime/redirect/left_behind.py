@@ -46,7 +46,7 @@ class Surroundings:
         self._saved.begin()
 
     def tell(self, listener: SaveListener) -> None:
-        """Let it hear of checkpoints."""
+        """Notify a listener of each checkpoint."""
         self._saved.listen(listener)
 
     def new(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def _writes_elsewhere(module: Any, folder: Path) -> None:
 
 
 class _AnyName(str):
-    """Equal to every name: of the one tracker that is there, whichever was asked for."""
+    """Equal to every name: the only tracker there is has whichever name is requested."""
 
     __hash__ = str.__hash__
 

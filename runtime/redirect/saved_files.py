@@ -1,7 +1,7 @@
 """A trial's saved files, kept away from the user's own files.
 
-A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
-user has would be overwritten. What is saved before the first backward pass is data, and stays.
+A checkpoint of a trial would be loaded by the next trial, and by the training itself; it would
+also overwrite the user's. Files saved before the first backward pass are data, and stay.
 Python's calls that write, make, rename and remove files are sent if ``trial_paths`` says.
 """
 

@@ -1,9 +1,9 @@
 """Paths that a trial may write, and the replacements of all others.
 
-From the first backward pass on, what the script writes in its working directory, or in a folder
-that a checkpoint goes to, is the trial's. What is new stands if the script put it until its
-process ends, and then goes below the trial's folder. What was there before is never changed: a
-copy below the trial's folder takes its place, for what writes it and what reads it.
+From the first backward pass on, files that the script writes in its working directory, or in a
+folder of a checkpoint, belong to the trial. New files stay in place until the script's process
+ends, and then move below the trial's folder. Existing files are never changed: a copy below the
+trial's folder takes their place, for writing and for reading.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytes
 
 
 class TrialPaths:
-    """Paths of a trial, as one of its processes sees them."""
+    """Paths of a trial, as seen by each of its processes."""
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
