@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def measured_gb(known: Known) -> float | None:
-    """What the layout's row measured; None where there is none."""
+    """Measured memory in the layout's row; None if there is no table."""
     if not known.table:
         return None
     rows = read_measurements(TABLES / f"{known.table}.csv").measurements

@@ -1,8 +1,8 @@
-"""Two ranks of which one is slower by a stated time: what uneven shares gain, and were to gain.
+"""Two ranks, one slower by a stated time: measured and predicted gain of uneven shares.
 
 A hook holds each block in its forward pass, for longer on rank 1, so that the machine's load
 matters little. All splits are priced, and the cheapest runs in turn with the even one. Writes
-``results/unequal_ranks.md``; ends with code 1 where one gains under 80 % of what was predicted.
+``results/unequal_ranks.md``; ends with code 1 if a split gains under 80 % of what was predicted.
 ``--rounds N`` takes N rounds instead, unwritten.
 """
 
