@@ -49,8 +49,8 @@ SHAPES: dict[str, dict[str, int]] = {
     "23B": {"layers": 36, "hidden": 5120, "heads": 80, "ffn": 10880, **_T5},
     "41B": {"layers": 48, "hidden": 6144, "heads": 96, "ffn": 10880, **_T5},
 }
-"""NeMo's shapes of these sizes; layers of T5 and mT5 are those of each half. FasterTransformer's
-guide states those of GPT."""
+"""NeMo's shapes of these sizes; layers of T5 and mT5 are counted in each half. FasterTransformer's
+guide states the shapes of GPT."""
 VOCABULARIES = {"T5": 29000, "mT5": 250000}
 CALIBRATED = ("GPT 20B", 1, 1, 80, 200)
 """Model, tensor ranks, batch and lengths of the one row by which A100 reads weights of products of

@@ -28,7 +28,7 @@ BUSY = ROOT / "tests" / "data" / "step_noise.json"
 QUIET = ROOT / "benchmarks" / "landscapes" / "real_cpu.jsonl"
 ROUNDS = (1, 2, 3, 4, 6, 10)
 STEPS = 6
-"""Of a launch, where the noise is made."""
+"""Number of steps of a launch with artificial noise."""
 MADE = ((0.003, 0.003), (0.01, 0.005), (0.03, 0.01), (0.06, 0.01), (0.1, 0.02))
 """Spread of a step and of a launch."""
 

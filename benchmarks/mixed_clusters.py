@@ -136,8 +136,8 @@ FASOP_ROWS = {
     ),
 }
 """Its shipped best rows: preset; tp, dp, pp and micro-batch; kinds of nodes in order; layers of
-each stage less the one that embedding and head count as. The split of gpt2XL's 32 stages is not
-known to us: the best one of such a layout is taken."""
+each stage less the layer that embedding and head count as. The split of gpt2XL's 32 stages is not
+known to us: the best split of such a layout is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

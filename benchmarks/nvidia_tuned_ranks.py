@@ -112,7 +112,7 @@ CAUSES = {
     "t5/41b": "tensor parallel of 4 where 8 stages exchange less",
     "mt5/23b": "tensor parallel of 4 where 4 stages exchange less",
 }
-"""What the cost model sees in those that are not within the first thirty. ``fused_adam`` stands in
+"""The cost model's reasons for ranks beyond the first thirty. ``fused_adam`` is in
 ``conf/training/gpt3`` of NVIDIA/NeMo-Framework-Launcher at 056a90edf914."""
 
 

@@ -79,8 +79,8 @@ SPACES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Model and configuration of each tune, by name."""
 TIME, ORDER, MEMORY, REGRET = 0.20, 0.8, 0.15, 0.10
-"""What is to be reached: median error of times, Spearman, median error of peaks, distance of the
-predicted best to the measured one."""
+"""Targets: median error of times, Spearman, median error of peaks, distance of the
+predicted best to the measured best."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class Rows:
 
 
 Pair = tuple[TimeAccuracy, TimeAccuracy]
-"""Of the planner, and of the planner corrected by trees."""
+"""Accuracy of the planner, and of the planner corrected by trees."""
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ _USUAL_FOLDER = "autotuning_results"
 
 
 GROUP_BY = ("model", "gpu", "n_gpus", "gbs")
-"""What rows of a group share unless said otherwise."""
+"""Fields that rows of a group share by default."""
 
 FIELDS: dict[str, Callable[[PublishedRow], KnobValue]] = {
     "model": lambda one: one.shape.name,

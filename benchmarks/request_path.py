@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"
 FOLDERS = ("core", "autotuner", "tuning_spaces", "launcher")
 CARRIERS = (LaunchRequest, ScriptSource, UserSettings, TuningJob, TrialFiles, Rendered, LaunchPlan)
-"""The request, what it becomes, and what holds one of these."""
+"""The request, values made of it, and objects that hold them."""
 
 
 class JournalReachedError(BaseException):

@@ -287,7 +287,7 @@ def shares_table() -> str:
 
 
 MOST_RATIO = 1.5
-"""Of trials with eight at a time to trials with one, which is to be reached."""
+"""Target for the ratio of trials with eight at a time to trials with one."""
 
 
 def _row(name: str, groups: int, counts: Sequence[int]) -> list[str]:

@@ -43,7 +43,7 @@ TABLES = {
     "amp_homogeneous_t4": "<= 3, at most 1 out of memory",
     "amp_heterogeneous_v100_t4": "<= 6",
 }
-"""What was asked for: mean trials until within 2 % of the best."""
+"""Targets: mean trials until within 2 % of the best."""
 FITTED_AS = {"amp_heterogeneous_v100_t4": "amp_homogeneous_t4"}
 """The same model in another table, whose rows are left out instead."""
 NOISES = (0.0, 0.02, 0.05)

@@ -35,7 +35,7 @@ _PEAK_SHARE = 0.7
 _OFF = 0.15
 """Standard deviation of the logarithm of each of the planner's constants."""
 _OWN = 0.01
-"""The same of what a candidate's time has of its own."""
+"""Standard deviation of the random part of each candidate's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ RESULT = Path(__file__).parent / "results" / "unequal_ranks.md"
 WANTED = 0.8
 ROUNDS, STEPS, WARM_UP = 6, 3, 2
 HELD_S = (0.015, 0.045)
-"""Of each rank, for a block and a sample."""
+"""Delay of each rank, for a block and a sample."""
 BLOCKS, TOKENS, SAMPLES, MICRO_BATCHES = 8, 8, 8, 4
 Split = tuple[int, ...]
 

@@ -115,7 +115,7 @@ class RankTask:
 
     @staticmethod
     def from_variable(value: str) -> RankTask:
-        """Read what :meth:`to_variable` wrote."""
+        """Read a task that :meth:`to_variable` wrote."""
         return decode(RankTask, json.loads(value))
 
 
@@ -137,7 +137,7 @@ class CutStep:
     Attributes:
         whole: micro-batches that it would have had.
         micro_s: seconds of each micro-batch but the last, the first (warm-up) included.
-        rest_s: of the last one, with what comes once a step: gradient exchange and update.
+        rest_s: seconds of the last micro-batch, with gradient exchange and update.
         samples: of this rank in a whole step.
     """
 
@@ -271,7 +271,7 @@ class Sign(str, Enum):
 
 
 def unfinished_sign(rank: int) -> str:
-    """Name of what replaces in a soak the result of a rank that has not ended."""
+    """Name of the file that replaces in a soak the result of a rank that has not ended."""
     return f"unfinished_rank{rank}"
 
 
@@ -299,7 +299,7 @@ class OperationCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bystander:
-    """A model, or tensors, that a script keeps on the device besides what it trains.
+    """A model, or tensors, that a script keeps on the device besides the trained model.
 
     Attributes:
         name: class of the model; of plain tensors ``tensors``.
@@ -325,10 +325,10 @@ class FirstForward:
         frozen_operations: operations of calls without gradients, such as of a teacher.
         backward: whether the script came to a backward pass.
         optimizer: name of the class; None: none was made before the pass.
-        state_bytes: what the optimizer keeps; None if its step could not be tried.
+        state_bytes: size of the optimizer's state; None if its step could not be tried.
         wrapper: class of the module around the model, such as ``DistributedDataParallel``.
         config: ``model.config`` as JSON, if it has one as Hugging Face's models do.
-        bystanders: what else was alive on the device.
+        bystanders: other live memory on the device.
         left_behind: new paths in the working directory.
     """
 

@@ -1,4 +1,4 @@
-"""Clusters by short names, and what their GPUs can hold.
+"""Clusters by short names, and the memory of their GPUs.
 
 ``8xA100-SXM-80GB`` is one node, ``64x8xH100-SXM-80GB`` are 64 of them, and
 ``1x8xA100-SXM-40GB+3x4xA10G-24GB`` is a mixed cluster.
@@ -77,7 +77,7 @@ def _number_hosts(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def cluster_template() -> str:
-    """A cluster file with every key and what it means."""
+    """A cluster file with every key and its meaning."""
     return (Path(__file__).parent / "cluster.template.yaml").read_text(encoding="utf-8")
 
 

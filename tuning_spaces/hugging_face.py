@@ -196,7 +196,7 @@ _COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
 
 
 def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with what its type has if the document is silent."""
+    """The document with its type's defaults for missing values."""
     usual = _defaults().get(str(document.get("model_type")), {})
     counted = any(name in document for name in _COUNTS)
     kept = {key: value for key, value in usual.items() if not (counted and key in _COUNTS)}

@@ -165,7 +165,7 @@ def grid_rows(generation: int) -> tuple[GridRow, ...]:
 
 @cache
 def published_speeds() -> tuple[PublishedSpeed, ...]:
-    """NVIDIA's published speeds over what we predict for the best layout."""
+    """NVIDIA's published speeds over our predictions for the best layout."""
     return tuple(
         PublishedSpeed(
             training=f"{row['config']} {row['gpu']} {row['precision']}", ratio=float(row["ratio"])

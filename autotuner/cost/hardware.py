@@ -161,7 +161,7 @@ def core_product_s(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physics:
-    """Efficiencies are fractions of what the hardware can do at best; times are in seconds."""
+    """Efficiencies are fractions of the hardware's peak; times are in seconds."""
 
     sustained: float = 0.867
     """Clock under a long load over the clock of one benchmarked product."""

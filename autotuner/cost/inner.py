@@ -216,7 +216,7 @@ def _tensor_s(
 ) -> Floats:
     """An all-reduce after the MLP and each attention of a pass (Shoeybi et al. 2019, section 3).
 
-    Where the sequence is parallel they are gathers and scatters of the same bytes.
+    If the sequence is parallel, they are gathers and scatters of the same bytes.
     """
     physics, workload, sums = machine.physics, stack.workload, 1.0 + stack.attentions
     one = ring_s(
@@ -330,7 +330,7 @@ def _ends(
 ) -> tuple[Floats, Floats, Floats]:
     """Embedding on the first stage; logits and loss on the last one.
 
-    Of an encoder-decoder logits are of what the decoder writes.
+    An encoder-decoder has logits only for the decoder's tokens.
     """
     model, seq = workload.architecture, workload.sequence_length
     core, wide = kernels.core, kernels.widening

@@ -201,7 +201,7 @@ it reads the weight twice, and reads and writes its gradient."""
 class ProfiledLines:
     """A model whose micro-batches were timed whole; NaN if none was.
 
-    A line through the timings gives what each sample costs at the rate that large micro-batches
+    A line through the timings gives the cost of each sample at the rate that large micro-batches
     reach, and the fixed cost of each micro-batch: the host's work, and the traffic of weights.
     Ranks that share these take their part, and join it over the ``network``.
     """

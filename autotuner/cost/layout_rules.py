@@ -1,7 +1,7 @@
 """Layouts that cannot exist, by named rules over columns.
 
-A rule is one function of columns. A planner counts what each one drops; a message about a single
-layout finds the valid values by asking the same function.
+A rule is one function of columns. A planner counts the layouts that each one drops; a message
+about a single layout finds the valid values by asking the same function.
 
 Shapes: S = stages, C = candidates. The last stage has the head, the first one the embedding.
 """

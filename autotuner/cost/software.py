@@ -276,7 +276,7 @@ def _fused_bytes(
 def _plain_bytes(
     workload: Workload, inner: InnerLayouts, tokens: Floats, experts: Experts | None
 ) -> tuple[Floats, Floats]:
-    """The same of plain PyTorch, in the forward and in the backward pass.
+    """Traffic of plain PyTorch, in the forward and in the backward pass.
 
     Forward: two norms read and write, three products have their input cast, and two sums add what
     a product gave to the residual. Backward: each norm has two kernels, which read and write five

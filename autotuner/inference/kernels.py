@@ -79,8 +79,8 @@ class Rank:
     def products_s(self, products: Iterable[Product]) -> Floats:
         """Products one after the other.
 
-        One of few rows reads its weights once, whatever its rows, and computes as narrow tiles do:
-        all multiprocessors share it along k.
+        A product of few rows reads its weights once, whatever its rows, and computes as narrow
+        tiles do: all multiprocessors share it along k.
         """
         kernels = self.kernels
         gpu, physics, size = kernels.accelerator, kernels.physics, self.generation.weight_bytes

@@ -80,7 +80,7 @@ def estimate_generation(
             layers can be shared out so is not asked here.
         generation: the model and its lengths.
         machine: equal nodes of equal GPUs, or of processes of a CPU.
-        engine: what runs it.
+        engine: the engine that runs it.
     """
     points = candidates
     if isinstance(points, CandidateTable):

@@ -1,7 +1,7 @@
 """Time against money over the parts of a mixed cluster: which of them to take, and how safely.
 
 A part is paid whole while it trains, so that its fastest layout is its cheapest one, and the best
-row of each part is enough. Money is linear in prices: what follows of them is exact.
+row of each part is enough. Money is linear in prices, so this is exact.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def with_measured(
 ) -> InnerTimes:
     """Times of which a micro-batch of one sample is as measured.
 
-    Where the host is predicted to be slower than the device at one sample, what was measured is
+    If the host is predicted to be slower than the device at one sample, the measured time is
     the host's time, which larger micro-batches share; else all parts scale with it.
 
     Args:

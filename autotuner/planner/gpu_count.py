@@ -1,4 +1,4 @@
-"""The fewest GPUs on which a training is within its limits. Not: what it is on them (search)."""
+"""The fewest GPUs on which a training is within its limits. Not: their layout (search)."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     """Shape and batch by the tables; ours, with a note, if they have none.
 
     Raises:
-        ConfigError: the size is above what the family allows, or no shape comes near it.
+        ConfigError: the size is above the family's limit, or no shape comes near it.
     """
     if asked.published is not None:
         return _choose_published(tables, asked, asked.published)

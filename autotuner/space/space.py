@@ -1,4 +1,4 @@
-"""The search space around the user's settings: how each knob was left, and what follows."""
+"""The search space around the user's settings: the choice for each knob, and the candidates."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ class SearchSpace:
     """Every candidate but the baseline, ordered by stage, other knobs and micro-batch.
 
     Attributes:
-        baseline: trial 0, what the user gave.
+        baseline: trial 0, the user's configuration.
         table: the candidates.
         usual_C: rows with the default value of each other knob, which are searched first.
         notes: sentences for the user.
         least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
-        rejected: what rules skipped, by name.
+        rejected: number of candidates that each rule skipped, by name.
     """
 
     baseline: Candidate
@@ -155,7 +155,7 @@ def _structures(baseline: Candidate, choices: KnobChoices) -> CandidateTable:
 
 
 def without_idle_knobs(table: CandidateTable) -> CandidateTable:
-    """Rows without what has nothing to act on, such as knobs of a pipeline of one stage."""
+    """Rows without knobs that have no effect, such as knobs of a pipeline of one stage."""
     single = table["pipeline_parallel"] == 1
     named = single | (table["virtual_pipeline"] > 1)
     idle = (
@@ -381,7 +381,7 @@ def micro_batches_to_try(
     Args:
         today: global batch of the baseline.
         data_parallel: degrees that occur in the space.
-        rule: what may become of the global batch.
+        rule: the allowed changes of the global batch.
         settings: bounds.
     """
     least = settings.min_train_micro_batch_size_per_gpu

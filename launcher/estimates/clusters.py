@@ -55,7 +55,7 @@ from .requests import PlanRequest, TrainingRequest
 _FILES = (".yaml", ".yml", ".json", ".hjson")
 _MOST_DOUBLINGS = 10
 _PASSES = 3.0
-"""Operations of forward and backward over those of the forward pass."""
+"""Operations of forward and backward over operations of the forward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

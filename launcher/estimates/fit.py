@@ -62,7 +62,7 @@ from .runnable import RowState, layout_state, trainer_of_layout
 from .trainers import default_zero, has_sequence, rules_of
 
 _LEAST_BYTES = 0.5
-"""No format stores a weight in less; where even these have no room, no layout needs a look."""
+"""No format stores a weight in less; if even these do not fit, no layout needs a look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

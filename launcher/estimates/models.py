@@ -83,7 +83,7 @@ states = sorted({word for word in words for name in weights if word in name})
 json.dump({"sizes": read, "parts": parts, "parameters": count, "states": states}, sys.stdout)
 """
 _NEAR_COUNT = 0.01
-"""How far our count of an unknown type's weights may be off."""
+"""Relative error allowed in our count of an unknown type's weights."""
 _TIED = ("tie_word_embeddings",)
 _T5_TYPES = frozenset({"t5", "mt5", "umt5"})
 _TYPE = re.compile(r"\w[\w.-]+")

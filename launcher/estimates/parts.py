@@ -43,7 +43,7 @@ from .requests import PlanRequest, TrainingRequest
 from .runnable import has_uneven, ranking_rules
 
 NETWORK_FACTORS = (0.5, 2.0)
-"""Rates of all networks between nodes, over those of the question, that may change a choice."""
+"""Rates of all networks between nodes, over the question's rates, that may change a choice."""
 _LAYER_COLUMNS = ("model", "gpu", "tp", "layer_index", "fwd_time_s")
 
 

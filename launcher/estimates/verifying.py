@@ -40,7 +40,7 @@ from ..measurements import row_to_fill
 from .runnable import plan_only_rule
 
 _CPU_START_S = 15.0
-"""From a launch of CPU ranks to their first step; a guess, as that of GPUs is."""
+"""From a launch of CPU ranks to their first step; a guess, as for GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

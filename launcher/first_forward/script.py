@@ -51,7 +51,7 @@ _NEAR = 0.005
 """Share of the weights that an architecture's formulas may be off by."""
 _LOOK_S = 0.2
 _SLOW_S = 10.0
-"""After these a listener hears what runs and where its output is."""
+"""After these seconds a listener is notified of the running script and its output."""
 _MEMORY_SHARE = 0.9
 """Share of the free memory that the script and each of its forks may take."""
 _KILLED = 128 + 9

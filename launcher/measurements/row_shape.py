@@ -18,7 +18,7 @@ _EXPERTS = ("experts", "experts_per_token", "expert_ffn")
 EXPERT_COLUMNS = (*_EXPERTS, "shared_experts")
 _LARGEST = 2**53
 _BRACKETS = re.compile(r"\s*\(.*\)")
-"""What a table adds to a model's name."""
+"""Text that a table adds to a model's name."""
 _ALIKE = 0.8
 """Likeness of ``difflib`` from which on a model's name is a slip of another."""
 

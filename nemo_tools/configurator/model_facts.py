@@ -108,7 +108,7 @@ def bound_edits(
 
 
 GENERATION = 2
-"""Generation of NVIDIA's rules: the interface is that of NeMo 2.0."""
+"""Generation of NVIDIA's rules: the interface is NeMo 2.0's."""
 _SMALL_B = 0.01
 _NEMO_VOCABULARY = 32000
 _CONFIGS = ("config", "encoder", "")

@@ -25,7 +25,7 @@ from autoconf_launch.core import KeyPath as Keys
 from autoconf_launch.launcher.config_file import read_config
 
 Names: TypeAlias = Mapping[KeyPath, Sequence[str]]
-"""Attributes by the section that they are read in, also where a class alone has them."""
+"""Attributes by the section that they are read in, also if only a class has them."""
 _NOTHING: Any = object()
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _CALLED = (

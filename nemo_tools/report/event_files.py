@@ -103,7 +103,7 @@ JOB_LOG = "log_"
 """Prefix of the logs that our own jobs write."""
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
 _LAST_LINES = 100
-"""In which a log ends: launchers tell of every rank after the one that failed."""
+"""In which a log ends: launchers report every rank after the rank that failed."""
 
 
 def read_run(folder: Path, log_prefix: str, *, samples: int, gpus: int, gpu_bytes: int) -> Outcome:

@@ -170,7 +170,7 @@ class Reasons:
         self._status: object = None
         self._died_of: BaseException | None = None
         self._thread: int | None = None
-        """The one that made the last step."""
+        """The thread that made the last step."""
 
     def trains(self) -> None:
         """A step was made, by the thread that calls."""
