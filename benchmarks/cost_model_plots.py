@@ -194,7 +194,7 @@ def _draw_steps(panel: Axes, one: Validation) -> None:
 
 
 def memory_figure(answers: Sequence[FitAnswer], measured: Sequence[float | None]) -> Figure:
-    """A bar for each layout, the limit of its GPUs as a line, what was measured as a diamond."""
+    """A bar for each layout, the limit of its GPUs as a line, the measured value as a diamond."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 0.75 * len(answers) + 1.2), layout="constrained")

@@ -69,7 +69,7 @@ def tune(tool: Tool, folder: Path, deadline_s: float) -> Tuning:
 
 
 def tune_deepspeed(tool: DeepSpeed, folder: Path, deadline_s: float) -> Tuning:
-    """DeepSpeed's turn, after a launch that compiles what it compiles once per machine."""
+    """DeepSpeed's turn, after a launch that does its once-per-machine compilation."""
     with training(tool, whole_space()[-1], folder / "first_deepspeed"):
         pass
     return tune(tool, folder, deadline_s)

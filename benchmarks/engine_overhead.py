@@ -352,7 +352,7 @@ def table(rows: Sequence[Row], pairs: int, load: float) -> str:
 
 
 def main() -> int:
-    """Run all cases, print, and write what was not shortened."""
+    """Run all cases, print, and write unless shortened."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)

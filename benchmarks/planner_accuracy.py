@@ -301,7 +301,7 @@ def memory_lines(scores: dict[str, Validation]) -> list[Line]:
 
 
 def fit_line(name: str, fits: Fits) -> Line:
-    """Both mistakes: what ran and was called too large, what failed and was called safe."""
+    """Both mistakes: runs that were called too large, and failures that were called safe."""
     failed = (
         f"{fits.failed_rows_safe} of {fits.failed_rows}" if fits.failed_rows else "none failed"
     )

@@ -100,7 +100,7 @@ def settings_of(path: Path) -> list[Setting]:
 
 
 def measured_groups(settings: Sequence[Setting]) -> tuple[MeasuredGroup, ...]:
-    """Settings of equal traits in each table, with what nine of ten are within."""
+    """Settings of equal traits in each table, with the error that nine of ten are within."""
     errors: dict[tuple[str, Traits], list[float]] = {}
     for one in settings:
         errors.setdefault((one.table, one.traits), []).append(one.error)

@@ -36,7 +36,7 @@ SIZES = {"tiny": (64, 8, 2), "small": (256, 32, 4), "medium": (512, 64, 6)}
 
 
 class Switch:
-    """Takes away what the probe has put into torch, and puts it back."""
+    """Removes the probe's hooks from torch, and puts them back."""
 
     def __init__(self, bare: dict[str, Any]) -> None:
         self._bare = bare

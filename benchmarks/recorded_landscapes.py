@@ -144,7 +144,7 @@ def journal_landscapes(
 
 
 def _order(key: Sequence[KnobValue]) -> list[tuple[float, str]]:
-    """Sorted by size, with what is not a number first."""
+    """Sorted by size, with values that are not numbers first."""
     return [(one if isinstance(one, int | float) else -1.0, str(one)) for one in key]
 
 
@@ -296,7 +296,7 @@ def read_landscapes(
 
     Args:
         path: the file; a journal ends in ``.jsonl``.
-        group_by: what the rows of a group share.
+        group_by: fields that the rows of a group share.
         physics_of: constants to predict a model's rows with.
         others: whether predictions of a model are corrected by the other models of its table;
             not if groups mix models, since no group's own times may be seen.

@@ -265,7 +265,7 @@ def count_trials(groups: Sequence[Landscape], shares: int) -> int:
 
 
 def shares_table() -> str:
-    """A row for each landscape and what the search knows of it."""
+    """A row for each landscape and the search's knowledge of it."""
     corrected = landscapes(left_out_physics())
     blind = {
         table: [replace(group, predictions=None) for group in groups]

@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def landscapes() -> list[tuple[str, Callable[[], list[Landscape]]]]:
-    """Names, and what reads or makes the groups of each."""
+    """Names, and functions that read or make the groups of each."""
     found: list[tuple[str, Callable[[], list[Landscape]]]] = [
         (name, partial(published_landscapes, name)) for name in TABLES
     ]

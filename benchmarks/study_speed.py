@@ -50,7 +50,7 @@ _OFF, _LAUNCHES, _OF_STEPS = 0.2, 0.03, 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landscape:
-    """A space, what is predicted of it, and what a step of each candidate truly takes."""
+    """A space, its predictions, and the true time of a step of each candidate."""
 
     space: SearchSpace
     predictions: PredictionTable

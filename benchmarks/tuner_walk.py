@@ -116,7 +116,7 @@ def stage_groups(landscape: Landscape) -> tuple[tuple[str, Bools], ...]:
 
 
 def merge_repeats(landscape: Landscape, samples_C: Sequence[float]) -> Landscape:
-    """Equal candidates as one, with the median of what was measured, in the order of knobs.
+    """Equal candidates as one, with the median of the measurements, in the order of knobs.
 
     Args:
         landscape: measured rows; times and predictions are for ``samples_C`` samples.

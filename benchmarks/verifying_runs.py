@@ -52,7 +52,7 @@ _WHY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setting:
-    """A row of a table, repeats merged, with what was predicted of it."""
+    """A row of a table, repeats merged, with its prediction."""
 
     run: MeasuredRun
     layout: LayoutColumns

@@ -32,7 +32,7 @@ LAYERS = 8
 
 
 class Block(nn.Module):
-    """Causal attention and a perceptron, each after a norm and added to what came in."""
+    """Causal attention and a perceptron, each after a norm and added to its input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ LAYERS = 8
 
 
 class Block(nn.Module):
-    """Causal attention and a perceptron, each after a norm and added to what came in.
+    """Causal attention and a perceptron, each after a norm and added to its input.
 
     Each product is a separate Linear, so that ranks can share out the heads.
     """

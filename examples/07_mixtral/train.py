@@ -59,7 +59,7 @@ def shares(engine: runtime.Engine, steps: int) -> Iterator[dict[str, Tensor]]:
 
 
 def main() -> None:
-    """Train for a fixed number of optimizer steps, and save what transformers loads."""
+    """Train for a fixed number of optimizer steps, and save a model that transformers loads."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default=str(HERE / "config.json"))
     parser.add_argument("--steps", type=int, default=60)

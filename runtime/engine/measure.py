@@ -195,7 +195,7 @@ class Measured:
         self._require_finite()
 
     def _finish_cut(self, loss: float) -> None:
-        """Report what the micro-batches took; there is no time for a step."""
+        """Report the micro-batches' times; there is no time for a step."""
         assert self._cutter is not None
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"The loss of the first micro-batches is {loss}.")
@@ -270,7 +270,7 @@ class BetweenSteps:
         return self._longest.instead_of(batch)
 
     def goes_on(self) -> bool:
-        """After the last step: whether the script goes on to what it does after an epoch."""
+        """After the last step: True if the script goes on to its actions after an epoch."""
         return self._report.task.ends_epoch and self.beside.goes_on(self._all_agree)
 
     @property

@@ -93,7 +93,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _value(text: str) -> int | str | None:
-    """A decimal or hexadecimal number, or words; None for what is not reported."""
+    """A decimal or hexadecimal number, or words; None if not reported."""
     if text.strip("[]").lower() in ("", "n/a", "not supported", "unknown error"):
         return None
     try:

@@ -203,7 +203,7 @@ class ModuleLocator(SharedByCopies):
         self._after_root(module, arguments, named, result)
 
     def _after_inside(self, module: nn.Module, arguments: object, result: object) -> None:
-        """A script may train through a wrapper (DDP) and evaluate what is in it."""
+        """A script may train through a wrapper (DDP) and evaluate the module inside."""
         if not module.training and not torch.is_grad_enabled():
             self._was_inside = True
             self._listener.on_evaluation()
@@ -271,7 +271,7 @@ def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], boo
     thread, inside, is_aside = threading.get_ident(), False, False
 
     def call_aside(module: nn.Module, *arguments: Any, **named: Any) -> Any:
-        """Call what trains nothing now; parts of it are not looked at by themselves."""
+        """Call a module that trains nothing now; its parts are not observed separately."""
         nonlocal is_aside
         if is_aside or next(module.parameters(), None) is None:
             return original(module, *arguments, **named)

@@ -98,14 +98,14 @@ class StepCounter:
             self._sizes.append(batch_size)
 
     def on_skip(self) -> None:
-        """A scaler left the update out: what was computed for it belongs to no step."""
+        """A scaler left the update out: its gradients belong to no step."""
         self._spent = True
         self._draws = 0
 
     def step_of_pacer(self, optimizer: object) -> Made | None:
         """Contents of the step that ends here, if this optimizer sets the pace.
 
-        None: it is another one, or ends nothing; :meth:`step` says what it is, then.
+        None: it is another one, or ends nothing; then :meth:`step` decides.
         """
         if self._spent or self._pace is None or self._pace() is not optimizer:
             return None

@@ -173,7 +173,7 @@ class _Sharing:
         return of_part
 
     def check(self, batch: Batch) -> None:
-        """Refuse what context ranks cannot share out.
+        """Refuse models and batches that context ranks cannot share out.
 
         Raises:
             SharingError: sequences cannot be cut equally, or have padding or other such marks.

@@ -122,7 +122,7 @@ class Helper:
         self._started_by_rank = os.environ.get(_PARENT) == os.environ.get(_RANKS[0], "")
 
     def __bool__(self) -> bool:
-        """The answer, ready at the end: multiprocessing tells a child late what it is."""
+        """The answer, ready at the end: multiprocessing sets a child's kind late."""
         if multiprocessing.parent_process() is not None:
             return bool(multiprocessing.current_process().daemon)
         return self._started_by_rank
@@ -258,7 +258,7 @@ class Agreement:
             real_time.sleep(_POLL_S)
 
     def restart(self) -> None:
-        """Forget what was announced: steps count anew."""
+        """Forget the announced last step: steps count anew."""
         self._stop = None
         if self._rank == 0 and self._world_size > 1:
             sign_path(self._task, Sign.STOP.value).unlink(missing_ok=True)

@@ -195,7 +195,7 @@ class Reasons:
             self._died_of = error
 
     def last_word(self, error: BaseException | None, steps: int) -> LastWord:
-        """Reason of a script's end, as far as it can be seen; ``error`` is what it ends with."""
+        """Reason of a script's end, as far as it can be seen; ``error`` is its last error."""
         error = error or self._died_of
         failure, asked = reason_of(error)
         if failure is None and self._refused:

@@ -175,7 +175,7 @@ class RankReporter:
         return number
 
     def goes_on(self) -> bool:
-        """After the last step: whether the script goes on to what it does after an epoch."""
+        """After the last step: True if the script goes on to its actions after an epoch."""
         return self.beside.goes_on(self._after_epoch.agree)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:

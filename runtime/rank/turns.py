@@ -27,7 +27,7 @@ class Turns:
     ends are held open, so that none waits for a reader and none is lost. A rank that is done
     stays and passes the turn, so that shorter launches delay no other. Processes that load
     data for the rank stop in others' turns: a launch that has the machine to itself would not
-    have what they made meanwhile.
+    have the batches that they made meanwhile.
     """
 
     def __init__(self, task: RankTask, rank: int) -> None:

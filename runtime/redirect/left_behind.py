@@ -37,7 +37,7 @@ class Surroundings:
         self._saved = SavedFiles(own, self._was_there)
 
     def guard(self) -> None:
-        """Keep out of it what trackers write, and what the training does."""
+        """Silence trackers, and redirect the training's files."""
         silence(str(self._own))
         self._saved.install()
 
@@ -119,7 +119,7 @@ def silence(folder: str) -> None:
 
 
 def _writes_elsewhere(module: Any, folder: Path) -> None:
-    """Event files of ``SummaryWriter``; what it says of its folder stays."""
+    """Event files of ``SummaryWriter``; its reported folder stays."""
     original = module.FileWriter.__init__
 
     @wraps(original)
