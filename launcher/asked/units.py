@@ -40,7 +40,7 @@ class ValueUnit:
         metavar: placeholder of the value in the help.
         read: a word of the command line as a value.
         refuse: the end of a sentence on a keyword's wrong value; None for a right one.
-        action: what argparse does with the flag.
+        action: argparse's action for the flag.
         const: value of the flag without a word.
         known: words that a shell completes; without a placeholder the help has them, too.
         write: a value as a word of the command line.

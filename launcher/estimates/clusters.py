@@ -169,7 +169,7 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
     """See that every GPU of a cluster computes in a precision.
 
     Raises:
-        ConfigError: one does not; with what all of them compute in.
+        ConfigError: one does not; with the precisions that all have.
     """
     gpus = {kind.gpu: machine_of(one_node(kind.node)).accelerator for kind in cluster.kinds}
     known = [

@@ -187,7 +187,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
 
 
 def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
-    """Without remedies: ``plan`` ranks what fits on such a cluster."""
+    """Without remedies: ``plan`` ranks the layouts that fit on such a cluster."""
     training = request.training
     predicted = estimate(columns, training.workload, training.cluster)
     found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)

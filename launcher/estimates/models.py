@@ -194,7 +194,7 @@ def is_hub_id(text: str) -> bool:
 
 
 def hub_config(model_id: str) -> Path:
-    """The file of an id's shapes; what the hub sends stays in the cache.
+    """The file of an id's shapes; downloads stay in the cache.
 
     Raises:
         ConfigError: neither has it; the message has the nearest id that we know.
@@ -357,7 +357,7 @@ def _from_file(path: Path) -> Architecture:
 
 
 def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
-    """Shapes that give the spec's counts; what it does not say is guessed as GPT-2 has it."""
+    """Shapes that give the spec's counts; missing values are GPT-2's."""
     try:
         spec = decode(ModelSpec, config.to_dict())
     except DecodeError as error:

@@ -80,12 +80,12 @@ def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingReq
 
 
 def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
-    """The default trainer of a training, or another one if that lacks what is trained."""
+    """The default trainer of a training, or another one if that cannot train the model."""
     choice = choose_trainer(workload, gpus, CHECKED)
     if (lacked := TRAINERS[choice.name].abilities.first_lack(workload)) is None:
         return choice
     others = (name for name, one in TRAINERS.items() if one.abilities.first_lack(workload) is None)
-    # what the table has no trainer for is priced as the default's
+    # a training without a trainer in the table is priced as the default's
     name = next(iter(sorted(others, key=lambda name: name != _GENERAL)), None)
     return choice if name is None else TrainerChoice(name=name, why=f"default for {lacked}")
 

@@ -185,7 +185,7 @@ def verify_outlook(
 
 
 def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
-    """A run with what is needed to make it, and to give its time back."""
+    """A run with its command, and the row for its time."""
     run, whole = verifying.run, training.workload
     layout, machine = run.layout, training.machine
     model = cut_model(whole.architecture, run.layers)

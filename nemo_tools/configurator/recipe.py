@@ -1,6 +1,6 @@
 """Reads values from a recipe: a YAML file, a mapping, or any object with attributes.
 
-NeMo is not needed, and nothing of it is imported. Not: what the values mean (model_facts), nor how
+NeMo is not needed, and nothing of it is imported. Not: their meaning (model_facts), nor how
 an object becomes data (plain_data).
 
 Namespaces, dataclasses, instances and fiddle's configurations are sections of their attributes, as
@@ -38,7 +38,7 @@ _PLAIN_DATA_MODEL = ("model",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A value as data; ``left_out`` are the paths of what cannot be."""
+    """A value as data; ``left_out`` are the paths of values that cannot be."""
 
     value: Any
     left_out: tuple[str, ...]
@@ -51,8 +51,8 @@ def to_data(value: object, where: KeyPath, names: Names) -> Written:
 
     Args:
         value: the object to write.
-        where: its section, for the paths of what is skipped.
-        names: what to read of sections that are known.
+        where: its section, for the paths of skipped values.
+        names: attributes to read in known sections.
     """
     walk = _Walk(names)
     found = walk.data(value, where)
@@ -286,7 +286,7 @@ class Recipe:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Paths of what is not data, such as functions."""
+        """Paths of values that are not data, such as functions."""
         return _to_document(self._root, self._model).left_out
 
     def _at(self, dotted: str) -> Any:

@@ -83,7 +83,7 @@ class PointJobs:
             (self.folder(name) / file).unlink(missing_ok=True)
 
     def read(self, name: str) -> Outcome:
-        """The figures of a job, or what its log says last."""
+        """The figures of a job, or the last lines of its log."""
         folder, outcome = self.folder(name), self._prepared.engine.read(self._runs[name])
         if isinstance(outcome, Measurement):
             return outcome
@@ -168,7 +168,7 @@ def load_script(prepared: PreparedInference, search: LengthSearch, point: Search
 def load_files(
     prepared: PreparedInference, search: LengthSearch, point: SearchPoint
 ) -> dict[Path, str]:
-    """The job of a point's test with what it reads, and ``load.csv`` once it has run."""
+    """The job of a point's test with its input files, and ``load.csv`` once it has run."""
     test, folder = _test(prepared, search, point), _folder(search, point)
     if test is None:
         return {}

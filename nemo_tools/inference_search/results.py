@@ -91,7 +91,7 @@ class InferenceRun:
 def run_of_outcome(
     prepared: PreparedInference, point: SearchPoint, outcome: Outcome
 ) -> InferenceRun:
-    """A point with what came of it; a time that no such GPU can reach is a failure."""
+    """A point with its outcome; a time that no such GPU can reach is a failure."""
     run = InferenceRun(point=point, outcome=outcome, bound_s=prepared.bound_s)
     peak = prepared.gpu_peak_flops_per_s
     if run.latency_s is None or peak is None:

@@ -166,7 +166,7 @@ def engine_options(run: EngineRun, model: Path) -> dict[str, Any]:
 
 
 def option_words(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same as words of a command; what is False is left away."""
+    """The same as words of a command; values that are False are omitted."""
     words: list[str] = []
     for name, value in options.items():
         if value is not False:

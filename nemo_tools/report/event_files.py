@@ -33,7 +33,7 @@ def event_files(folder: Path) -> tuple[Path, ...]:
 def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
     """The numbers under each tag, by their steps; of a repeated step the later number.
 
-    A file that ends in the middle of a record gives what is before it; values that are not
+    A file that ends in the middle of a record gives the records before it; values that are not
     numbers are skipped.
     """
     found: dict[str, dict[int, tuple[float, float]]] = {tag: {} for tag in tags}

@@ -124,7 +124,7 @@ def _why_not_recomputed(question: SearchQuestion, one: SearchCandidate) -> str:
 def why_no_candidate(
     question: SearchQuestion, rejected: tuple[Rejected, ...], broken: Iterable[str] = ()
 ) -> str:
-    """Why no candidate is left, and what to give instead; ``broken`` are rules of layouts."""
+    """The reason why no candidate is left, and the remedy; ``broken`` are rules of layouts."""
     batch, ranks = question.global_batch, question.gpus
     if batch % ranks:
         valid = [str(count) for count in divisors(batch) if count <= 2 * ranks + 1]
