@@ -53,7 +53,7 @@ def result_file(rank: int) -> str:
 
 
 class Mode(str, Enum):
-    """Why a rank runs."""
+    """The reason why a rank runs."""
 
     MEASURE = "measure"
     """Time the steps asked for, report, exit."""
@@ -265,7 +265,7 @@ class Sign(str, Enum):
     HOLLOW = "hollow"
     """Set by the launcher: weights must be fake from their creation on."""
     NOT_FAKE = "not_fake"
-    """Why a first forward pass could not be gone through on fake tensors."""
+    """The reason why a first forward pass could not be gone through on fake tensors."""
     OUT_OF_MEMORY = "out_of_memory"
     """The script ran out of memory before its first backward pass was over."""
 

@@ -364,7 +364,7 @@ class TrainingData:
         self.is_new_epoch = False
         """True if it trains on batches drawn since its data ended."""
         self._new: WeakSet[Any] = WeakSet()
-        """Iterators that were drawn from since the last pass: nobody knows yet what for."""
+        """Iterators that were drawn from since the last pass: their purpose is not yet known."""
         self._training: WeakSet[Any] = WeakSet()
         self._in_step: WeakSet[Any] = WeakSet()
         """Loaders that the training has drawn from since its last step."""

@@ -37,7 +37,7 @@ _PART_NAMES = frozenset({"hidden_size", "num_hidden_layers", "d_model", "embed_d
 _NOT_MODELLED: Mapping[str, tuple[str, Any]] = MappingProxyType(
     {"gpt2": ("add_cross_attention", False), "opt": ("word_embed_proj_dim", None)}
 )
-"""Settings of known types that change their weights, with the usual value; None: hidden_size."""
+"""Settings of known types that change their weights, with the default value; None: hidden_size."""
 _MOST = 1 << 40
 """No size of a model is above this."""
 

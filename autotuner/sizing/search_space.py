@@ -210,7 +210,7 @@ def _spell(values: Mapping[str, int]) -> str:
 
 
 _MOST = 1000
-"""Points that are set beside each other; the others follow as the planner has them."""
+"""Points that are shown next to each other; the others follow in the planner's order."""
 _NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten normal numbers are."""
 _ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN

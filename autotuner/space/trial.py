@@ -305,7 +305,7 @@ class Record:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the trial failed, if it did."""
+        """The reason why the trial failed, if it did."""
         return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None
 
 

@@ -25,9 +25,9 @@ from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
 from .requests import TrainingRequest
 
 BY_SCRIPT = "by the script"
-"""Why a trainer is a script's."""
+"""The reason why a trainer is a script's."""
 _GENERAL = "huggingface"
-"""The trainer of what the usual one lacks, if it has it."""
+"""The trainer for models that the default trainer lacks, if Hugging Face's has them."""
 _WRITTEN = 128
 """``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
 USUAL_TRAINER = TrainerChoice(name="megatron", why="checked against NVIDIA's published trainings")

@@ -68,7 +68,7 @@ def script_path(request: LaunchRequest) -> Path:
 
 
 def module_problem(request: LaunchRequest) -> str:
-    """Why ``python -m`` cannot run a request's module, with a line that works; empty if it may.
+    """Reason why ``python -m`` cannot run a module, with a line that works; empty if it may.
 
     A module that cannot be found is left to Python, which may find it in other ways.
     """

@@ -242,7 +242,7 @@ def _sparsity(value: Any) -> dict[str, int]:
 
 _MODEL, _CONFIG = "model", "config"
 RECIPE_SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
-"""Sections of a recipe's document, beside its model."""
+"""Sections of a recipe's document, besides its model."""
 _OF_FILES = ("run", "exp_manager", "autoconf", "family")
 """Sections of a file of NeMo 1.0, or of ours."""
 _FURTHER: tuple[Keys, ...] = (

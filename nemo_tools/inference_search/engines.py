@@ -68,7 +68,7 @@ class InferenceEngine(Protocol):
     """Runs points in separate processes, one after the other."""
 
     def why_not(self, run: EngineRun) -> str:
-        """Why it cannot run a point, as a sentence; empty if it can."""
+        """The reason why it cannot run a point, as a sentence; empty if it can."""
 
     def why_not_here(self) -> str:
         """The reason why it cannot run on this machine, and the remedy; empty if it can."""

@@ -109,7 +109,7 @@ def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
 
 
 def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
-    """Why a job cannot run a point; empty if it can."""
+    """The reason why a job cannot run a point; empty if it can."""
     nodes = nodes_of(prepared, point)
     starts_all = prepared.engine.tasks_per_run(prepared.run_of(point, prepared.searches[0])) == 1
     if nodes > 1 and starts_all:

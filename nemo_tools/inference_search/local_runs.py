@@ -67,7 +67,7 @@ from .engines import (
 from .points import LengthSearch, PreparedInference, SearchPoint
 
 _FIRST_TIMED, _MOST_GENERATIONS = 2, 11
-"""The first generation warms up; of the others so many are made at most."""
+"""The first generation warms up; this is the most that follow."""
 _STALL_S = 120.0
 _THREADS = "OMP_NUM_THREADS"
 _METRICS, _FAILURE = "metrics.json", "failure.json"

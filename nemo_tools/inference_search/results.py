@@ -72,7 +72,7 @@ class InferenceRun:
 
     @property
     def reason(self) -> str:
-        """Why there is no measurement, or why it is not recommended; empty if it can be."""
+        """Reason why there is no measurement, or why it is not recommended; empty if it can be."""
         if isinstance(self.outcome, FailedTrial):
             return named_failure(self.outcome.failure)
         if not self.satisfies:

@@ -54,7 +54,7 @@ _WITHOUT_DECODER = ("t5", "mt5", "bert")
 
 
 def why_no_model(family: str) -> str:
-    """Why vLLM has no model of a family, as a sentence; empty if it has one."""
+    """The reason why vLLM has no model of a family, as a sentence; empty if it has one."""
     if family not in _WITHOUT_DECODER:
         return ""
     known = ", ".join(sorted({*_KINDS, "llama", "mixtral"}))

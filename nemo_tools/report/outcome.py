@@ -98,7 +98,7 @@ def without_impossible(outcome: SearchOutcome) -> SearchOutcome:
 
 
 def _why_impossible(outcome: SearchOutcome, run: SearchRun) -> Failure | None:
-    """Why a step time is not a measurement of this training; None if it may be one.
+    """The reason why a step time is not a measurement of this training; None if it may be one.
 
     Causal kernels compute half of the attention that a speed counts.
     """

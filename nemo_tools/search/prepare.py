@@ -378,7 +378,7 @@ def prepare_training(request: SearchRequest) -> Prepared:
 
 
 def _refusal_note(check: Callable[[], object]) -> str:
-    """Why a run would end at once, for a dry run, which needs neither data nor packages."""
+    """Reason why a run would end at once, for a dry run, which needs neither data nor packages."""
     try:
         check()
     except ConfigError as error:

@@ -313,14 +313,14 @@ def require_room(question: SearchQuestion) -> None:
 
 
 def refusals(question: SearchQuestion) -> tuple[str, ...]:
-    """Why this machine cannot hold a model now; empty if it can."""
+    """The reason why this machine cannot hold a model now; empty if it can."""
     cluster = find_cluster(local_request(question.gpus))
     refusal = why_no_room(question, cluster.least_memory_bytes)
     return (refusal,) if refusal else ()
 
 
 def why_no_room(question: SearchQuestion, rank_bytes: int) -> str:
-    """Why ranks with this much memory each cannot hold a model; "" if they can."""
+    """The reason why ranks with this much memory each cannot hold a model; "" if they can."""
     count, ranks = parameters(question.model.architecture), question.gpus
     needed, held = STATE_BYTES * count / ranks, rank_bytes * ranks // STATE_BYTES
     if needed <= rank_bytes:

@@ -1,6 +1,6 @@
 """A training on disk, to go on with under any layout: weights, optimizer, schedule, loss scale.
 
-torch's distributed checkpoint: each rank writes its parts, and reads those of its layout. The
+torch's distributed checkpoint: each rank writes its parts, and reads the parts of its layout. The
 data's place and random states are the script's.
 """
 

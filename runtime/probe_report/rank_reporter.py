@@ -150,7 +150,7 @@ class RankReporter:
         self.is_last = self._agreement.is_last
         """True if all ranks end after a step."""
         self.leftovers: Callable[[], tuple[str, ...]] = tuple
-        """Files that the script has written and nobody removes."""
+        """Files that the script has written and that are not removed."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""

@@ -15,7 +15,7 @@ from autoconf_launch.core import RankTask, turn_file
 _TOKEN = struct.Struct("=q")
 _COMPUTES = 0
 """A rank that passes the turn continues later. Any other number is from a rank that is done, and
-says that nobody has computed since it was."""
+says that no rank has computed since."""
 _OVER = -1
 """All are done."""
 
