@@ -1,12 +1,12 @@
-"""Wall time of whole tunes beside their budget of time, the profile run included.
+"""Wall time of whole tunes against their time budget, the profile run included.
 
     python benchmarks/budget.py [--write]
 
-Five scripts, each tuned with 30 s and with 60 s from its first line on: a small network, one that
-imports transformers (or sleeps as long), ranks and loader workers that the script spawns itself,
+Five scripts, each tuned with 30 s and with 60 s from its first line on: a small network, a script
+that imports transformers (or sleeps as long), ranks and loader workers that a script spawns,
 steps of 2 s with a long validation between them, and ``examples/01_pretrain_gpt`` on two ranks.
-The ratio may be 1.1 at most. A tune that ends early, as nothing is left to gain, is no miss.
-It takes under 8 minutes; run it where nothing else runs, as the load average shows. ``--write``
+The ratio may be 1.1 at most. A tune that ends early, as nothing is left to gain, is not a miss.
+It takes under 8 minutes; run it on an idle machine, as the load average shows. ``--write``
 puts the table into ``benchmarks/results/budget.md``.
 """
 
@@ -82,7 +82,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One tune: ``trials`` tried, its exit ``code`` and, in ``said``, why it ended."""
+    """A tune: number of ``trials``, its exit ``code`` and, in ``said``, why it ended."""
 
     script: str
     budget_s: int
@@ -157,7 +157,7 @@ def table(found: list[Timed]) -> str:
 
 
 def main() -> None:
-    """Tune all, print a row each, and write the table if that is asked for."""
+    """Tune all, print a row each, and write the table if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args().write

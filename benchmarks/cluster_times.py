@@ -1,10 +1,10 @@
-"""What many trials and a lost host cost on the engines of the cluster tests.
+"""The cost of many trials and of a lost host on the engines of the cluster tests.
 
     python benchmarks/cluster_times.py [--write]
 
 As root, with Slurm and sshd installed (``tests/cluster/install_engines.sh``). In an allocation of
-four nodes, trials of a node each run one and four at a time; their steps wait for 2 s, so that all
-beyond is ours and ``srun``'s, whose empty step is timed beside it. Then a tune over three
+four nodes, trials of a node each run one and four at a time; their steps wait for 2 s, so that the
+rest is ours and ``srun``'s, whose empty step is also timed. Then a tune over three
 namespace hosts, all of which every trial needs, loses one: seconds until it has ended, and until
 no process of it is left on any host. ``--write`` puts both into
 ``benchmarks/results/cluster_times.md``.
@@ -89,7 +89,7 @@ def _flags(most: int) -> tuple[str, ...]:
 
 
 def lose_host(how: str) -> tuple[float, float]:
-    """Seconds from the loss of a host to the tune's end, and to that of its last process."""
+    """Seconds from the loss of a host to the tune's end, and to its last process's end."""
     with tempfile.TemporaryDirectory(
         prefix="cluster-times-", ignore_cleanup_errors=True
     ) as folder:

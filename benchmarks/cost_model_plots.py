@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def measured_gb(known: Known) -> float | None:
-    """What the layout's row measured; None where there is none."""
+    """Measured memory in the layout's row; None if there is no table."""
     if not known.table:
         return None
     rows = read_measurements(TABLES / f"{known.table}.csv").measurements
@@ -194,7 +194,7 @@ def _draw_steps(panel: Axes, one: Validation) -> None:
 
 
 def memory_figure(answers: Sequence[FitAnswer], measured: Sequence[float | None]) -> Figure:
-    """A bar for each layout, the limit of its GPUs as a line, what was measured as a diamond."""
+    """A bar for each layout, the limit of its GPUs as a line, the measured value as a diamond."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 0.75 * len(answers) + 1.2), layout="constrained")

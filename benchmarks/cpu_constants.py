@@ -1,8 +1,8 @@
-"""What the prediction of text generation on a CPU needs of torch, measured apart from any search.
+"""Constants of torch that predict text generation on a CPU, measured apart from any search.
 
 ``taskset -c 0 python benchmarks/cpu_constants.py`` times products of few and many rows, and the
 host's part of a decoder layer of transformers; under ``torchrun --nproc-per-node 2`` it times
-gloo's all-reduce alone and between products. Times are medians. A busy machine needs real-time
+gloo's all-reduce by itself and between products. Times are medians. A busy machine needs real-time
 priority (``chrt -f 20``). ``--write FILE`` appends to a page.
 """
 
@@ -26,7 +26,7 @@ BUFFERS_KIB = (3, 24, 180, 1440)
 
 
 def median_s(action: Callable[[], object], tries: int = 12) -> float:
-    """Seconds of an action, after one that warms up."""
+    """Median seconds of an action, after a warm-up run."""
     action()
     times = []
     for _ in range(tries):
@@ -53,7 +53,7 @@ def product_lines() -> Iterator[str]:
 
 
 def layer_lines() -> Iterator[str]:
-    """Host time of a layer: what each further one of a tiny model adds to a token."""
+    """Host time of a layer: what each additional layer of a tiny model adds to a token."""
     import transformers as library
 
     small: dict[str, Any] = {"vocab_size": 128, "bos_token_id": 0, "eos_token_id": 0}
@@ -79,7 +79,7 @@ def token_s(model: Any, library: Any) -> float:
 
 
 def gloo_lines() -> Iterator[str]:
-    """All-reduces alone, and what one adds between products on both ranks."""
+    """Time of all-reduces by themselves, and their cost between products on both ranks."""
     yield "\n| gloo, 2 ranks | ms | GB/s |\n| --- | --- | --- |"
     for size in BUFFERS_KIB:
         buffer = torch.zeros(size * 256)

@@ -1,4 +1,4 @@
-"""Our tuner beside DeepSpeed's Autotuner: one small GPT, 2 CPU ranks, ZeRO 0 to 3.
+"""Our tuner against DeepSpeed's Autotuner: one small GPT, 2 CPU ranks, ZeRO 0 to 3.
 
 Each tuner runs as its users start it; then both choices, and the best of the whole space, are
 measured again by plain launches in turn. ``--json`` prints one document. See README.md here.
@@ -45,13 +45,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def say(text: str) -> None:
-    """Progress, beside the result on standard output."""
+    """Print progress to standard error; standard output has only the result."""
     print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def work_folder(keep: Path | None) -> Iterator[Path]:
-    """The folder to keep, or one that goes away."""
+    """The folder to keep, or a temporary folder."""
     if keep is not None:
         keep.mkdir(parents=True)
         yield keep.resolve()
@@ -69,7 +69,7 @@ def tune(tool: Tool, folder: Path, deadline_s: float) -> Tuning:
 
 
 def tune_deepspeed(tool: DeepSpeed, folder: Path, deadline_s: float) -> Tuning:
-    """DeepSpeed's turn, after a launch that compiles what it compiles once per machine."""
+    """DeepSpeed's turn, after a launch that does its once-per-machine compilation."""
     with training(tool, whole_space()[-1], folder / "first_deepspeed"):
         pass
     return tune(tool, folder, deadline_s)

@@ -1,7 +1,7 @@
 """The ranker of the DeepSpeed Autotuner, to compare with.
 
-Boosted trees learn which of two configurations is faster from the raw numbers of the
-configuration alone. The first two trials are the first row and a random one; after that one trial
+Boosted trees learn which of two configurations is faster from only the raw numbers of the
+configuration. The first two trials are the first row and a random row; after that one trial
 in five is random (DeepSpeed 0.19.8, ``model_based_tuner.py`` and ``cost_model.py``, as intended:
 its own two first trials are lost by a slip).
 """
@@ -43,7 +43,7 @@ _SETTINGS = {
 
 
 class PairwiseRanker:
-    """Proposes the rows that the trees rank first, and a random one in five trials."""
+    """Proposes the rows that the trees rank first, and a random row in every fifth trial."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective

@@ -1,8 +1,8 @@
 """Our engine against a hand-written loop on the same torch parts, step by step in turn.
 
-Both train a model of their own in the same processes: a pair is a step of each, and who is first
-changes from pair to pair, so that what else the machine does meets both alike. Writes
-``results/engine_overhead.md``; ends with code 1 where the engine is surely slower by 2 %.
+Each trains its own model in the same processes: a pair is a step of each, and the order changes
+from pair to pair, so that other load on the machine affects both alike. Writes
+``results/engine_overhead.md``; ends with code 1 if the engine is surely slower by 2 %.
 ``--pairs N`` takes N pairs instead, unwritten.
 """
 
@@ -49,7 +49,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One layout, with the rest of its configuration."""
+    """A layout, with the rest of its configuration."""
 
     name: str
     ranks: int
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the engine takes; each model copy trains on as many samples."""
+        """The engine's configuration; each model copy trains on as many samples."""
         return {
             "train_micro_batch_size_per_gpu": SAMPLES // self.micro_batches,
             "gradient_accumulation_steps": self.micro_batches,
@@ -130,7 +130,7 @@ def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def mean_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """What the engine calls."""
+    """The loss function for the engine."""
     return loss_of(model(batch[0]), batch[1])
 
 
@@ -161,7 +161,7 @@ def mean_over_ranks(loss: Tensor) -> Tensor:
 
 
 def whole_by_hand(case: Case, batch: tuple[Tensor, Tensor]) -> Step:
-    """One model on each rank, wrapped in DDP or shared out as its plan says."""
+    """A model on each rank, wrapped in DDP or shared out as its plan says."""
     model: nn.Module = Decoder()
     if case.parallelism.get("tensor"):
         mesh = init_device_mesh("cpu", (case.ranks,))
@@ -245,7 +245,7 @@ def seconds_of(step: Step) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Median of the pairs' differences over the hand-written step, and where it may lie."""
+    """Median of the pairs' differences over the hand-written step, and its interval."""
 
     median: float
     low: float
@@ -259,7 +259,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Whether it is below the limit, as far as these pairs can tell."""
+        """``ok`` if the interval is below the limit, a miss if above, otherwise not resolved."""
         if self.low >= LIMIT:
             return "**over 2 %**"
         return "ok" if self.high < LIMIT else "not resolved"
@@ -267,7 +267,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What came of a case."""
+    """The result of a case."""
 
     case: Case
     by_hand_s: float
@@ -287,7 +287,7 @@ class Row:
 
 
 def row_of(case: Case, ranks: Sequence[Sequence[Sequence[float]]]) -> Row:
-    """The slowest rank of each step counts; CPU time is that of all ranks."""
+    """Compare a case: wall time of the slowest rank in each step, CPU time of all ranks."""
     pairs = [list(zip(*same, strict=True)) for same in zip(*ranks, strict=True)]
     walls = [(max(pair[0]), max(pair[2])) for pair in pairs]
     cpus = [(sum(pair[1]), sum(pair[3])) for pair in pairs]
@@ -352,7 +352,7 @@ def table(rows: Sequence[Row], pairs: int, load: float) -> str:
 
 
 def main() -> int:
-    """Run all cases, print, and write what was not shortened."""
+    """Run all cases, print, and write unless shortened."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
-"""What forking saves: short trials of the example on 2 CPU ranks, forked and spawned in turns.
+"""Time saved by forking: short trials of the example on 2 CPU ranks, forked and spawned in turns.
 
-Prints the median wall time of a trial, the part of it that is no step, the mean step, and the
+Prints the median wall time of a trial, the part of it outside steps, the mean step, and the
 fork server's own start; ``--json`` one document.
 """
 

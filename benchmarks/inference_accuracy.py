@@ -1,4 +1,4 @@
-"""Predicted text generation beside published latencies and NVIDIA's estimator.
+"""Predicted text generation against published latencies and NVIDIA's estimator.
 
     python benchmarks/inference_accuracy.py [--write]
 
@@ -49,8 +49,8 @@ SHAPES: dict[str, dict[str, int]] = {
     "23B": {"layers": 36, "hidden": 5120, "heads": 80, "ffn": 10880, **_T5},
     "41B": {"layers": 48, "hidden": 6144, "heads": 96, "ffn": 10880, **_T5},
 }
-"""NeMo's shapes of these sizes; layers of T5 and mT5 are those of each half. FasterTransformer's
-guide states those of GPT."""
+"""NeMo's shapes of these sizes; layers of T5 and mT5 are counted in each half. FasterTransformer's
+guide states the shapes of GPT."""
 VOCABULARIES = {"T5": 29000, "mT5": 250000}
 CALIBRATED = ("GPT 20B", 1, 1, 80, 200)
 """Model, tensor ranks, batch and lengths of the one row by which A100 reads weights of products of
@@ -66,7 +66,7 @@ error is predicted over published less one, MAPE its mean size.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One published latency of a batch; ``latency_ms`` None where it ran out of memory."""
+    """A published latency of a batch; ``latency_ms`` is None if it ran out of memory."""
 
     table: str
     model: str
@@ -80,7 +80,7 @@ class Latency:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What names a row of one table, on one stage."""
+        """Fields that identify a row of a table, on one stage."""
         return self.model, self.tp, self.batch, self.input_len, self.output_len
 
 
@@ -98,7 +98,7 @@ class Kernels:
 
 
 def main() -> None:
-    """Print the result, and write it where that was asked for."""
+    """Print the result, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
@@ -169,7 +169,7 @@ def predict(
     point: tuple[int, int, int],
     lengths: tuple[int, int],
 ) -> GenerationTable:
-    """One point of tensor ranks, stages and batch."""
+    """The prediction for a point of tensor ranks, stages and batch."""
     tensor, pipeline, batch = (np.array([number]) for number in point)
     return estimate_generation(
         PointColumns(tensor_C=tensor, pipeline_C=pipeline, batch_C=batch),
@@ -353,7 +353,7 @@ def _errors_of(kernels: Kernels, names: tuple[str, str]) -> Floats:
 
 
 def _dense_errors(kernels: Kernels, tp: int | None = None) -> Floats:
-    """Rows of dense models, of so many tensor ranks alone where they are given."""
+    """Errors on dense models, only of rows with ``tp`` tensor ranks if it is given."""
 
     def keep(row: int) -> bool:
         return kernels.model_R[row] in DENSE and tp in (None, int(kernels.numbers_R4[row, 0]))

@@ -1,4 +1,4 @@
-"""An inference search of GPT 0.126B on two ranks of this machine, measured beside predicted.
+"""An inference search of GPT 0.126B on two ranks of this machine, measured against predicted.
 
 ``python benchmarks/inference_search.py --write`` runs it and writes
 ``results/inference_search_cpu.md``; ``--read FOLDER`` takes the results of a search that ended.
@@ -47,7 +47,7 @@ def search(folder: Path) -> float:
 
 
 def page(rows: list[dict[str, str]], seconds: float | None, load: float) -> str:
-    """The page: what was asked beside what was reached, then every measured point."""
+    """The page: targets and results, then every measured point."""
     found = [row for row in rows if row["Latency [ms]"]]
     latency, predicted, memory, expected = (
         np.array([float(row[name]) for row in found])

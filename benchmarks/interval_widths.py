@@ -1,9 +1,9 @@
-"""How wide the intervals of rounds are, and how often they hold the truth; prints a table.
+"""Widths of the rounds' intervals, and how often they contain the truth; prints a table.
 
 Rounds of two equal configurations are drawn from recordings (``tests/data/step_noise.json``, and
 the rounds in ``landscapes/real_cpu.jsonl`` less what each configuration differs from the others)
-and from normal noise of known spread. An interval counts as true only if those after all rounds
-before it are, too.
+and from normal noise of known spread. An interval counts as true only if the intervals after all
+rounds before it are, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUSY = ROOT / "tests" / "data" / "step_noise.json"
 QUIET = ROOT / "benchmarks" / "landscapes" / "real_cpu.jsonl"
 ROUNDS = (1, 2, 3, 4, 6, 10)
 STEPS = 6
-"""Of a launch, where the noise is made."""
+"""Number of steps of a launch with artificial noise."""
 MADE = ((0.003, 0.003), (0.01, 0.005), (0.03, 0.01), (0.06, 0.01), (0.1, 0.02))
 """Spread of a step and of a launch."""
 
@@ -67,7 +67,7 @@ def _remove_levels(study: dict[str, dict[int, list[float]]]) -> list[list[list[f
 
 
 def draw_rounds(rounds: list[list[list[float]]]) -> Draw:
-    """Two launches of any one of these rounds."""
+    """A draw of two launches of a random round."""
 
     def draw(chance: random.Random) -> tuple[Steps, Steps]:
         one, other = chance.sample(chance.choice(rounds), 2)
@@ -114,7 +114,7 @@ def _record(logs: Steps, number: int) -> Record:
 
 
 def row(name: str, draw: Draw, runs: int) -> str:
-    """Half widths after so many rounds, and the share of studies that were never wrong."""
+    """Half widths after each of ``ROUNDS``, and the share of studies that were never wrong."""
     studies = [study(draw, seed) for seed in range(runs)]
     widths = [median(one[count - 1][1] for one in studies) for count in ROUNDS]
     cells = [f"{100 * math.expm1(width):.1f} %" for width in widths]

@@ -120,7 +120,7 @@ def real_trial_io(folder: Path) -> TrialFiles:
 
 
 def wide_space(sizes: int) -> SearchSpace:
-    """One stage with many micro-batches."""
+    """A search space of one stage with many micro-batches."""
     baseline = Candidate(layout=Layout(micro_batch=1))
     choice = KnobChoice("micro_batch", tuple(range(1, sizes + 1)), ChoiceKind.LISTED)
     return build_space(baseline, (choice,), GlobalBatchRule(), AutotuningSettings())
@@ -154,7 +154,7 @@ def run_study(
 
 
 def own_time_per_trial_s(trials: int = 60) -> float:
-    """What a trial costs beyond its own processes, all its files included."""
+    """Seconds of a trial beyond its own processes, all its files included."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         trial_io = real_trial_io(folder)
@@ -171,7 +171,7 @@ def own_time_per_trial_s(trials: int = 60) -> float:
 
 
 def example() -> tuple[float, int, str]:
-    """Seconds, trials and winner of the README's command in a folder of its own."""
+    """Seconds, trials and winner of the README's command in a separate folder."""
     with tempfile.TemporaryDirectory() as name:
         command = ["-m", "autoconf_launch.launcher.cli", "--autotuning=tune", "--num_gpus", "2"]
         command += [str(EXAMPLE / "train.py"), "--config", str(EXAMPLE / "config.json")]

@@ -1,4 +1,4 @@
-"""Speed, exactness and accuracy of plans on clusters whose nodes differ, beside what was asked.
+"""Speed, exactness and accuracy of plans on clusters whose nodes differ, against their targets.
 
     python benchmarks/mixed_clusters.py [--cases 500] [--write]
 
@@ -59,7 +59,7 @@ _ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One row of the table."""
+    """A row of the table."""
 
     what: str
     asked: str
@@ -136,8 +136,8 @@ FASOP_ROWS = {
     ),
 }
 """Its shipped best rows: preset; tp, dp, pp and micro-batch; kinds of nodes in order; layers of
-each stage less the one that embedding and head count as. The split of gpt2XL's 32 stages is not
-known to us: the best one of such a layout is taken."""
+each stage less the layer that embedding and head count as. The split of gpt2XL's 32 stages is not
+known to us: the best split of such a layout is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class Rivals:
 
 
 def fasop_rivals() -> Iterator[Rivals]:
-    """Each of its rows beside our best on the same nodes, and on any part of them."""
+    """FASOP's rows against our best on the same nodes, and on any part of them."""
     for name, (preset, (tp, dp, pp, micro), order, layers) in FASOP_ROWS.items():
         request = parse_plan(["--preset", f"fasop/{preset}"])
         kinds, workload = _kinds_of(preset), request.training.workload
@@ -204,7 +204,7 @@ def _best_layers(
 
 
 def rival_line(rivals: list[Rivals]) -> Line:
-    """Whether our best is ever slower or over memory."""
+    """Check that our best is never slower or over memory."""
     gains = [one.fasop_s / one.same_nodes_s for one in rivals]
     never = min(gains) >= 1 - 1e-9 and all(one.is_within_memory for one in rivals)
     return Line(
@@ -242,7 +242,7 @@ def _all_splits(layers: int, stages: int) -> Ints:
 
 
 def _brute_force_gap(rng: np.random.Generator, splits: Ints) -> float | None:
-    """How much slower our row is than the best of all; None where none fits."""
+    """Slowdown of our row against the best of all; None if none fits."""
     names = rng.choice(_GPUS, 3, replace=False)
     model = replace(named_model("gpt2-medium"), layers=12)
     micro, accumulation = int(rng.choice([1, 2, 4])), int(rng.integers(1, 17))
@@ -489,7 +489,7 @@ MISSES = """\
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--write", action="store_true")

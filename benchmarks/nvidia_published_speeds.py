@@ -1,9 +1,9 @@
-"""NVIDIA's published training speeds beside what ``recommend`` predicts for the best layout.
+"""NVIDIA's published training speeds against the best layouts that ``recommend`` predicts.
 
     python benchmarks/nvidia_published_speeds.py [--write]
 
-Published are speeds of a model on so many GPUs, the older ones without a layout, so that a ratio
-has in it the error of a prediction, the age of the software and layouts that were not the best.
+NVIDIA publishes speeds of a model on a number of GPUs, older speeds without a layout. So a ratio
+contains the error of a prediction, the age of the software, and layouts that were not the best.
 ``--write`` puts them into ``tuning_spaces/recommend/published_speeds.csv``, from which
 ``recommend`` takes its error band.
 """
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def compare(row: dict[str, str]) -> tuple[str, ...]:
-    """One row of the result."""
+    """A row of the result."""
     nodes = machine(row["gpu"])
     gpus = int(row["nodes"]) * nodes.gpus_per_node
     predicted = predict(row).tokens_per_s / gpus

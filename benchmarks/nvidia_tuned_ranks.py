@@ -1,10 +1,10 @@
-"""Where our search has the configurations that NVIDIA ships tuned, and how fast those would be.
+"""Ranks in our search of the tuned configurations that NVIDIA ships, and their predicted speed.
 
     python benchmarks/nvidia_tuned_ranks.py [--gpu A100-SXM-80GB] [--write]
 
 For each of ``benchmarks/nemo/tuned_configs.csv``: its rank among all runs of ``grid=planner`` on
-its own nodes, with its own global batch and sequence length, nothing restricted; where it would
-stand by predicted time alone; its predicted step over that of the first. ``--write`` puts the
+its own nodes, with its own global batch and sequence length, nothing restricted; its rank by
+predicted time only; its predicted step over the step of the first. ``--write`` puts the
 table for A100 and H100 into ``benchmarks/results/nvidia_tuned_ranks.md``.
 """
 
@@ -43,7 +43,7 @@ _KV = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """One shipped configuration."""
+    """A shipped configuration."""
 
     name: str
     model: Architecture
@@ -58,9 +58,9 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """Where it stands; ``rank`` is None where it is not among the runs.
+    """Ranks of a configuration; ``rank`` is None if it is not among the runs.
 
-    ``rank_by_time`` is by predicted time and chance to fit alone.
+    ``rank_by_time`` is only by predicted time and chance to fit.
     """
 
     tuned: Tuned
@@ -112,7 +112,7 @@ CAUSES = {
     "t5/41b": "tensor parallel of 4 where 8 stages exchange less",
     "mt5/23b": "tensor parallel of 4 where 4 stages exchange less",
 }
-"""What the cost model sees in those that are not within the first thirty. ``fused_adam`` stands in
+"""The cost model's reasons for ranks beyond the first thirty. ``fused_adam`` is in
 ``conf/training/gpt3`` of NVIDIA/NeMo-Framework-Launcher at 056a90edf914."""
 
 
@@ -158,7 +158,7 @@ def _read_tuned(row: dict[str, str]) -> Tuned:
 
 
 def grid_of(tuned: Tuned, gpu: str, degrees: Degrees | None = None) -> PlannerGrid:
-    """All runs beside a configuration; 8-bit ones on GPUs that compute in 8 bits."""
+    """All runs to compare with a configuration; 8-bit ones on GPUs that compute in 8 bits."""
     sequence = (False,) if tuned.model.encoder_layers else (False, True)
     known = FP8_GPU if tuned.precision is Precision.FP8 else gpu
     nodes = machine(known, gpus_per_node=tuned.gpus_per_node)
@@ -190,7 +190,7 @@ def rank_tuned(tuned: Tuned, gpu: str) -> Ranked:
 
 
 def _risked_s(one: PlannerCandidate) -> float:
-    """What the planner orders by."""
+    """The planner's sort key."""
     return float(risked_s(np.array(one.step_s), np.array(one.chance_to_fit)))
 
 

@@ -33,7 +33,7 @@ def factors_of_others(
     """Factors by which each row's predicted seconds are multiplied.
 
     Returns:
-        1 where no other model has a time, or where the row itself is not predicted.
+        1 if no other model has a time, or if the row itself is not predicted.
     """
     factors = np.ones(len(measurements))
     runs, _ = runs_of(measurements)
@@ -69,5 +69,5 @@ def _settings(rows: Sequence[PublishedRow]) -> tuple[Ints, Floats]:
 
 
 def _body(shape: RowShape) -> tuple[int, ...]:
-    """What a model is known by, whatever it is called and whatever it is trained on."""
+    """Sizes that identify a model, whatever its name and its training data."""
     return shape.layers, shape.hidden, shape.heads, shape.ffn

@@ -79,13 +79,13 @@ SPACES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Model and configuration of each tune, by name."""
 TIME, ORDER, MEMORY, REGRET = 0.20, 0.8, 0.15, 0.10
-"""What is to be reached: median error of times, Spearman, median error of peaks, distance of the
-predicted best to the measured one."""
+"""Targets: median error of times, Spearman, median error of peaks, distance of the
+predicted best to the measured best."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One layout: medians over all rounds."""
+    """A layout: medians over all rounds."""
 
     space: str
     name: str
@@ -147,7 +147,7 @@ def layouts_of(space: str, rounds: Sequence[Tuned]) -> list[Layout]:
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """How predictions of some layouts did."""
+    """Accuracy of the predictions of some layouts."""
 
     time_error: float
     order: float
@@ -167,7 +167,7 @@ class Accuracy:
         )
 
     def cells(self) -> Iterable[str]:
-        """Each figure, marked where it misses."""
+        """Each figure, marked if it misses."""
         figures = (
             (f"{100 * self.time_error:.0f} %", self.time_error <= TIME),
             (f"{self.order:.2f}", self.order >= ORDER),

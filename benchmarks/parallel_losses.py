@@ -1,7 +1,7 @@
 """Layouts against one process: five AdamW steps with clipping, on CPU ranks over gloo.
 
-Writes ``results/parallel_losses.md``; ends with code 1 where a row differs by more than it may, or
-ran otherwise than asked. ``--rows TEXT`` runs those whose name or model has the text, unwritten.
+Writes ``results/parallel_losses.md``; ends with code 1 if a row differs by more than it may, or
+did not run as requested. ``--rows TEXT`` runs rows whose name or model has the text, unwritten.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def reference(model: str, precision: str) -> dict[str, Any]:
 
 
 def head(found: list[tuple[Row, Difference]]) -> tuple[str, ...]:
-    """What the table shows, and its worst rows."""
+    """Text above the table, with its worst rows."""
     exact = [one for row, one in found if row.precision == "fp32"]
     return (
         "# Layouts against one process",

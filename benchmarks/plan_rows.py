@@ -1,8 +1,8 @@
 """Random layouts that ``plan --runnable`` ranks on 8 ranks, written out and trained as they are.
 
 Each row is written by ``plan --export native --row N`` and trains a small Mixtral for two steps on
-CPU ranks over gloo; what the ranks find on their live model must be what the row says, and the
-losses those of the others. Writes ``results/plan_rows.md``; ends with code 1 where a row does not.
+CPU ranks over gloo; the layout that the ranks find on their live model must equal the row, and the
+losses must equal the other rows'. Writes ``results/plan_rows.md``; ends with code 1 otherwise.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def problem(self) -> str:
-        """Why it did not run as asked; "" where it did."""
+        """The reason why it did not run as requested; "" if it did."""
         errors = [run.error.strip().splitlines()[-1] for run in self.runs if run.error]
         own = [error for error in errors if "onnection" not in error]  # others saw a peer end
         if errors:
@@ -105,7 +105,7 @@ def _otherwise(run: Run, asked: Candidate) -> str:
 
 
 def _agrees(row: Row, rows: list[Row]) -> bool:
-    """Whether its losses are those of the first row that trained."""
+    """True if its losses equal the losses of the first row that trained."""
     first = next((one.losses for one in rows if one.losses), ())
     return all(abs(a - b) <= TOLERANCE for a, b in zip(row.losses, first, strict=True))
 

@@ -1,4 +1,4 @@
-"""How many layouts a second ``plan`` looks at, and what a whole command takes, on one core.
+"""Layouts a second of ``plan``, and the time of the whole command, on one core.
 
     python benchmarks/plan_speed.py [--repeats 5] [--write]
 
@@ -6,9 +6,9 @@ Each case is the command itself in a fresh process on one core, from the start o
 last line; ``--write`` puts the medians into ``benchmarks/results/plan_speed.json``. What counts:
 
 - ``considered``: every layout that satisfies the equations of mesh and batch.
-- ``valid``: those of them that break no rule. Each of these gets its peak memory on the fullest
+- ``valid``: layouts that break no rule. Each of these gets its peak memory on the fullest
   pipeline stage, the time of its step with all its parts and its verdict; money is that time
-  times one price, so that it costs nothing more. Of the others only their rule is known.
+  times one price, so that it costs nothing more. For the others only the broken rule is known.
 - ``seconds``: enumerating, ruling out, pricing, ranking; the clock of the command's own report.
 - ``wall_s``, ``cpu_s``, ``peak_mb``: of the whole process.
 """
@@ -39,7 +39,7 @@ _MB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One command."""
+    """Result of a command."""
 
     considered: int
     valid: int
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def run(case: tuple[str, str, int, int]) -> Run:
-    """The command once, in a process of its own on one core."""
+    """Run the command once, in a separate process on one core."""
     model, cluster, sequence, batch = case
     command = [sys.executable, "-m", "autoconf_launch.launcher.cli", "plan", "--json"]
     command += ["--model", model, "--cluster", cluster]
@@ -117,7 +117,7 @@ def run(case: tuple[str, str, int, int]) -> Run:
 
 
 def on_one_core() -> None:
-    """Keep this process on one of the cores that it may use."""
+    """Keep this process on a single core."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 

@@ -1,4 +1,4 @@
-"""How far off the planner is on published measurements: one table, what | reached | asked | best.
+"""The planner's errors on published measurements, as a table: what, reached, asked, best.
 
     python benchmarks/planner_accuracy.py [--draws 20] [--write]
 
@@ -49,7 +49,7 @@ HEADER = ("what", "reached", "asked", "best elsewhere")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One row of the table; ``met`` is None where nothing was asked."""
+    """A row of the table; ``met`` is None if there is no target."""
 
     what: str
     reached: str
@@ -65,7 +65,7 @@ class Line:
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--draws", type=int, default=20, help="random draws of --calibrate")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
@@ -106,11 +106,11 @@ GROUP_HEADER = ("vTrain multi-node group", "settings", "MAPE %", "Spearman", "re
 _Asked: TypeAlias = tuple[tuple[float, float, float], str]
 _SINGLE: _Asked = ((7, 0.93, 2), "vTrain 8.4 %")
 _MULTI: _Asked = ((8, 0.85, 2), "vTrain 14.7 %; Calculon 0.68, 1.3 %")
-"""What was asked of MAPE, Spearman and regret, and what others reach."""
+"""Targets of MAPE, Spearman and regret, and results of others."""
 
 
 def time_lines(scores: dict[str, Validation]) -> list[Line]:
-    """Step times against what was asked."""
+    """Step times against their targets."""
     single, multi = scores["vtrain_single_node"].times, scores["vtrain_multi_node"].times
     table_1 = scored_where(scores["megatron_sc21"], lambda group: not _of_table_2(group))
     return [
@@ -197,7 +197,7 @@ _ROUTING_S = tuple(0.0005 * step for step in range(17))
 def _left_out_line(
     what: str, table: MeasurementFile, group_of: Callable[[PublishedRow], str]
 ) -> Line:
-    """Error where that constant is fitted without the rows of the GPU or the model predicted."""
+    """Error if the routing constant is fitted without the predicted GPU's or model's rows."""
     rows = [row for row in with_recompute(table.measurements) if row.step_time_s is not None]
     runs, _ = runs_of(rows)
     measured_s = np.array([row.step_time_s for row in rows])
@@ -239,11 +239,11 @@ _PARTS: tuple[tuple[str, Callable[[PublishedRow], bool], int], ...] = (
     ("nvfp4", lambda row: _has(row, _BLACKWELL, "nvfp4"), 20),
     ("mixtures of experts", lambda row: not _is_dense(row), 20),
 )
-"""Parts of the table of NVIDIA's containers, and the error asked for, in percent."""
+"""Parts of the table of NVIDIA's containers, and the target of the error, in percent."""
 
 
 def band_line() -> Line:
-    """Steps within their 90 % bands, also where nothing like them would have been measured."""
+    """Shares of steps within their 90 % bands, also if similar runs were left out."""
     shares = shares_within(all_settings())
     reached = [f"{100 * share:.0f} %" for share in shares.values()]
     return Line(
@@ -269,7 +269,7 @@ def plan_line() -> Line:
 
 
 def memory_lines(scores: dict[str, Validation]) -> list[Line]:
-    """Peaks, and what was said not to fit."""
+    """Peaks, and layouts that were predicted not to fit."""
     lines = []
     for name, what, asked, elsewhere in (
         ("bigscience_a100", "BigScience A100 memory", 10, "37 %"),
@@ -301,7 +301,7 @@ def memory_lines(scores: dict[str, Validation]) -> list[Line]:
 
 
 def fit_line(name: str, fits: Fits) -> Line:
-    """Both mistakes: what ran and was called too large, what failed and was called safe."""
+    """Both mistakes: runs that were called too large, and failures that were called safe."""
     failed = (
         f"{fits.failed_rows_safe} of {fits.failed_rows}" if fits.failed_rows else "none failed"
     )

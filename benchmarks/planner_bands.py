@@ -1,9 +1,9 @@
-"""Do nine of ten published steps lie in their bands, also where nothing like them was measured?
+"""Check that nine of ten published steps are in their bands, also without similar measurements.
 
     python benchmarks/planner_bands.py [--write] [--more FOLDER]
 
 Three bands for each setting of the published tables: with all groups that were measured, without
-those of its GPU's architecture, and without those of its kind of model (dense or with experts).
+the groups of its GPU's architecture, and without those with its kind of model (dense or experts).
 It also prints ``MEASURED_GROUPS`` of ``autotuner/planner/bands.py``. Takes ten seconds.
 """
 
@@ -44,7 +44,7 @@ each table counted by the root of its settings, so that 720 of one table do not 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One published step."""
+    """A published step."""
 
     table: str
     traits: Traits
@@ -52,7 +52,7 @@ class Setting:
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--more", type=Path, help="a folder with further tables")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def all_settings(*more: Path) -> list[Setting]:
-    """Settings of the published tables, and of further folders' tables of other names."""
+    """Settings of the published tables, and of tables with other names in ``more`` folders."""
     paths: dict[str, Path] = {}
     for folder in (FOLDER, *more):
         for path in sorted(folder.glob("*.csv")):
@@ -100,7 +100,7 @@ def settings_of(path: Path) -> list[Setting]:
 
 
 def measured_groups(settings: Sequence[Setting]) -> tuple[MeasuredGroup, ...]:
-    """Settings of equal traits in each table, with what nine of ten are within."""
+    """Settings of equal traits in each table, with the error that nine of ten are within."""
     errors: dict[tuple[str, Traits], list[float]] = {}
     for one in settings:
         errors.setdefault((one.table, one.traits), []).append(one.error)
@@ -145,7 +145,7 @@ def coverage_table(settings: Sequence[Setting], groups: Sequence[MeasuredGroup])
 
 
 def shares_within(settings: Sequence[Setting]) -> dict[str, float]:
-    """Of steps within their bands, 0 to 1, for each way of leaving out, tables by their roots."""
+    """Shares of steps within their bands, for each way of leaving out; tables count by roots."""
     groups = measured_groups(settings)
     sizes = Counter(one.table for one in settings)
     weights = np.array([1.0 / np.sqrt(sizes[one.table]) for one in settings])

@@ -1,8 +1,8 @@
-"""Spreads of ``--calibrate``, and how well those of other tables serve a table.
+"""Spreads of ``--calibrate``, and how well spreads from other tables serve a table.
 
     python benchmarks/planner_calibration.py [--draws 20] [--write]
 
-Spreads are those under which the errors of the published tables are most probable (Rasmussen and
+The spreads make the errors of the published tables most probable (Rasmussen and
 Williams 2006, equation 2.30). Each table is then calibrated on four random rows of each model,
 once with the spreads in use and once with spreads that were found without it.
 """
@@ -46,12 +46,12 @@ class Table:
 
     @property
     def missing_R(self) -> Floats:
-        """What calibration is to find."""
+        """Logarithms of the errors that calibration must find."""
         return error_logs(self.predicted_s_R, self.measured_s_R)
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--draws", type=int, default=20, help="random draws of each table")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def table_of(path: Path) -> Table | None:
-    """One file's settings, repeats merged; None where none of them can be predicted."""
+    """A file's settings, repeats merged; None if none can be predicted."""
     repeats: dict[tuple[object, ...], list[PublishedRow]] = {}
     for one in read_measurements(path).measurements:
         if one.step_time_s is not None:
@@ -93,7 +93,7 @@ def table_of(path: Path) -> Table | None:
 def fit_spreads(tables: Sequence[Table]) -> Floats:
     """Spread of each effect, and of the noise at the end, by ascent of their probability.
 
-    Of large tables only some rows count, so that one of them does not decide alone.
+    Of large tables only some rows count, so that no single table decides.
     """
     at = np.full(len(EFFECTS) + 1, np.log(_START))
     mean, size = np.zeros_like(at), np.zeros_like(at)

@@ -111,7 +111,7 @@ class Rows:
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--refit", action="store_true", help="print constants fitted on all rows")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def all_rows(names: Sequence[str] = tuple(WEIGHTS)) -> Rows:
-    """Settings of the tables named; of megatron_sc21 table 1 alone."""
+    """Settings of the tables named; of megatron_sc21 only table 1."""
     kept: list[PublishedRow] = []
     seconds: list[float] = []
     tables: list[str] = []
@@ -192,7 +192,7 @@ class LeftOut:
     """Seconds of each row that were predicted without any row of its model.
 
     Attributes:
-        constants_s: by the constants alone.
+        constants_s: by only the constants.
         others_s: corrected by the other models of the table besides.
     """
 
@@ -268,7 +268,7 @@ def _slopes(rows: Rows, at: Floats) -> Floats:
 
 
 def _move(errors: Floats, slopes: Floats, at: Floats, weights: Floats) -> Floats:
-    """One reweighted Gauss-Newton step towards least absolute errors and the priors."""
+    """A reweighted Gauss-Newton step towards least absolute errors and the priors."""
     robust = weights / np.maximum(np.abs(errors), _ROBUST)
     pull = 2 * _PRIOR_WEIGHT / _SPREADS**2
     system = slopes.T @ (robust[:, None] * slopes) + np.diag(pull)

@@ -1,10 +1,10 @@
-"""What the probe costs in a timed step: interleaved pairs of blocks with it and without.
+"""The cost of the probe in a timed step: interleaved pairs of blocks with it and without.
 
 One process trains one model on one thread; before each block of steps the probe's hooks are taken
 away or put back, in an order drawn by chance, so that drift of the machine hits both alike; the
 first steps after each change are dropped, since the interpreter adapts to it. Costs are in the
-thread's processor time, which is the wall time of a machine that does nothing else; the wall time
-of each kind stands beside it. Prints JSON; with an argument it writes it there.
+thread's processor time, which is the wall time on an idle machine; the wall time of each kind is
+given, too. Prints JSON; with an argument it writes the JSON to that path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZES = {"tiny": (64, 8, 2), "small": (256, 32, 4), "medium": (512, 64, 6)}
 
 
 class Switch:
-    """Takes away what the probe has put into torch, and puts it back."""
+    """Removes the probe's hooks from torch, and puts them back."""
 
     def __init__(self, bare: dict[str, Any]) -> None:
         self._bare = bare
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def measure_in_child(size: str) -> dict[str, Any]:
-    """Each size has a process and a probe of its own: a probe follows one training."""
+    """Measure a size with a separate process and probe: a probe follows one training."""
     read, write = os.pipe()
     if os.fork() == 0:
         with tempfile.TemporaryDirectory() as folder:

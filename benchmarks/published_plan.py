@@ -1,4 +1,4 @@
-"""Where ``plan`` puts the published layout of DeepSeek-V3, and its step beside the published pace.
+"""Rank of DeepSeek-V3's published layout in ``plan``, and its step against the published pace.
 
     python benchmarks/published_plan.py
 
@@ -35,12 +35,12 @@ class PublishedPlan:
 
     @property
     def met(self) -> bool:
-        """Whether it is among the first rows, at about the published pace."""
+        """True if it is among the first rows, at about the published pace."""
         return self.layout_s is not None and abs(self.layout_s / PUBLISHED_S - 1.0) < WITHIN
 
 
 def published_plan() -> PublishedPlan:
-    """Rank all layouts, as ``plan --top 20`` does where each family may have several rows."""
+    """Rank all layouts, as ``plan --top 20`` if each family may have several rows."""
     workload = Workload(
         model=named_model("deepseek-v3"),
         sequence_length=LENGTH,

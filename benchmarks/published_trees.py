@@ -1,10 +1,10 @@
-"""Whether trees fitted on the other published tables improve what the planner says of a table.
+"""Gain from correcting the planner by trees that are fitted on the other published tables.
 
     python benchmarks/published_trees.py [--write]
 
 Boosted trees learn the logarithm of measured over predicted seconds from all tables but one, whose
 rows they then correct. The planner's constants are fitted again without the table as well, as for
-a machine and a model that nobody published. No GPU is needed; it takes some minutes.
+an unpublished machine and model. No GPU is needed; it takes some minutes.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Rows:
 
 
 Pair = tuple[TimeAccuracy, TimeAccuracy]
-"""Of the planner, and of the planner corrected by trees."""
+"""Accuracy of the planner, and of the planner corrected by trees."""
 
 
 def main() -> None:
-    """Print the result, and write it where that was asked for."""
+    """Print the result, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
@@ -109,7 +109,7 @@ def report() -> Iterator[str]:
 
 
 def features(one: PublishedRow) -> Floats:
-    """What trees see of a row: nothing that names its table, its model or its GPU."""
+    """Inputs of the trees for a row: nothing that names its table, its model or its GPU."""
     layout, shape = one.layout, one.shape
     degrees = (layout.tensor_parallel, layout.pipeline_parallel, layout.context_parallel)
     batch = (layout.data_parallel, layout.micro_batch, one.accumulation)
@@ -138,7 +138,7 @@ def _comparison(rows: Rows, table: str, errors_R: Floats, depth: int) -> Pair:
 def tree_predictions(
     features_RF: Floats, targets_R: Floats, weights_R: Floats, depth: int
 ) -> Floats:
-    """What trees say of every row that were fitted on those with a weight."""
+    """Predictions for every row, by trees that are fitted on the rows with a weight."""
     import xgboost
 
     seen = weights_R > 0
@@ -158,7 +158,7 @@ def counts(pairs: Iterable[Pair], *scores: str) -> tuple[int, int]:
 
 
 def _change(pair: Pair, score: str) -> int:
-    """1 where the trees are clearly better, -1 where they are clearly worse."""
+    """1 if the trees are clearly better, -1 if they are clearly worse."""
     before, after = (getattr(one, score) for one in pair)
     if before is None:
         return 0
@@ -167,7 +167,7 @@ def _change(pair: Pair, score: str) -> int:
 
 
 def verdict(found: Mapping[str, Pair]) -> str:
-    """Whether the trees are worth installing, with the numbers."""
+    """Sentence on whether the trees are worth installing, with the numbers."""
     pairs = list(found.values())
     (better, worse), (mape_better, mape_worse) = counts(pairs, *ORDER), counts(pairs, "mape")
     compared_in = sum(plain.groups > 0 for plain, _ in pairs)

@@ -1,4 +1,4 @@
-"""One real model on this machine: every configuration measured, then the tuner live.
+"""A real model on this machine: every configuration measured, then the tuner live.
 
 The GPT of ``examples/01_pretrain_gpt`` on 2 processes: ZeRO stage x micro-batch x recomputation.
 The whole space is measured in blocks, each configuration once a block, so that what the machine
@@ -50,7 +50,7 @@ _CLOSE = 1.02
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """One run of the real command."""
+    """A run of the real command."""
 
     wall_s: float
     summary: dict[str, Any]
@@ -63,14 +63,14 @@ class Tuned:
 
 
 def tune(folder: Path, flags: Sequence[str]) -> Tuned:
-    """Tune the example with 2 processes in a folder of its own."""
+    """Tune the example with 2 processes in a separate folder."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
     return run_tune(folder, ("--num_gpus=2", *flags, str(SCRIPT), "--config=config.json"))
 
 
 def run_tune(folder: Path, words: Sequence[str]) -> Tuned:
-    """Run the real command in a folder, where it goes on if it was stopped before."""
+    """Run the real command in a folder; it resumes if it was stopped before."""
     command = (sys.executable, "-m", "autoconf_launch.launcher.cli", "--autotuning=tune", *words)
     started = time.perf_counter()
     with (folder / "tune.log").open("a") as log:
@@ -95,7 +95,7 @@ def truth_of(blocks: Sequence[Tuned]) -> dict[str, float]:
 
 
 def judge(live: Tuned, truth: dict[str, float]) -> dict[str, Any]:
-    """What the tuner chose beside the truth."""
+    """The tuner's choice against the truth."""
     names, best_s = list(truth), min(truth.values())
     choice = live.summary["winner"]
     tried = {record.trial.name for record in live.records}
@@ -114,7 +114,7 @@ def judge(live: Tuned, truth: dict[str, float]) -> dict[str, Any]:
 
 
 def keep(blocks: Sequence[Tuned]) -> None:
-    """The blocks' records as one journal, without what is of this machine alone."""
+    """Write the blocks' records as one journal, without details of only this machine."""
     lines = [block.journal.read_text().splitlines() for block in blocks]
     kept = [lines[0][0], *(x for block in lines for x in block[1:] if '"measurement"' in x)]
     LANDSCAPE.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Records how much the steps of one fixed configuration differ on this machine; prints JSON.
 
 The first example on 2 CPU processes is launched again and again, as in the rounds at the end of a
-tuning run: forked, so many at a time, which take steps in turn. Of each round the document has
+tuning run: forked, several at a time, which take steps in turn. Of each round the document has
 the load that it began with and, for each launch, seconds of its steps, per step the slowest rank,
 the first two left out. ``tests/data/step_noise.json`` is such a document.
 """
@@ -50,7 +50,7 @@ def make_trial_io(folder: Path, steps: int) -> TrialFiles:
 
 
 def run_round(backend: Backend, trial_io: TrialFiles, number: int, arms: int) -> list[list[float]]:
-    """One launch of each arm, all of them alike; seconds of their steps."""
+    """Launch each arm once, all alike; returns the seconds of their steps."""
     jobs = []
     for arm in range(arms):
         turn = Turn(next_name=f"same{(arm + 1) % arms}", is_first=arm == 0)

@@ -46,7 +46,7 @@ _USUAL_FOLDER = "autotuning_results"
 
 
 GROUP_BY = ("model", "gpu", "n_gpus", "gbs")
-"""What rows of a group share unless said otherwise."""
+"""Fields that rows of a group share by default."""
 
 FIELDS: dict[str, Callable[[PublishedRow], KnobValue]] = {
     "model": lambda one: one.shape.name,
@@ -87,7 +87,7 @@ def parse_group_by(text: str | None) -> tuple[str, ...]:
     """Names of ``--group-by model,gpu``.
 
     Raises:
-        ConfigError: one of them is unknown.
+        ConfigError: a name is unknown.
     """
     names = GROUP_BY if text is None else tuple(name.strip() for name in text.split(","))
     for name in names:
@@ -97,14 +97,14 @@ def parse_group_by(text: str | None) -> tuple[str, ...]:
 
 
 def key_of_row(one: PublishedRow, names: Sequence[str]) -> tuple[KnobValue, ...]:
-    """What a row of a table is grouped by."""
+    """Grouping key of a row of a table."""
     return tuple(
         FIELDS[name](one) if name in FIELDS else _LAYOUT_FIELDS[name](one.layout) for name in names
     )
 
 
 def key_of_candidate(one: Candidate, names: Sequence[str]) -> tuple[KnobValue, ...]:
-    """What a trial of a journal is grouped by; None for what all its trials have in common."""
+    """Grouping key of a trial of a journal; None for values that all its trials share."""
     extras = dict(one.extras)
     return tuple(
         _OF_A_JOURNAL[name](one.layout) if name in _OF_A_JOURNAL else extras.get(name)
@@ -144,7 +144,7 @@ def journal_landscapes(
 
 
 def _order(key: Sequence[KnobValue]) -> list[tuple[float, str]]:
-    """Sorted by size, with what is not a number first."""
+    """Sorted by size, with values that are not numbers first."""
     return [(one if isinstance(one, int | float) else -1.0, str(one)) for one in key]
 
 
@@ -173,7 +173,7 @@ def _journal_landscape_name(
 
 
 def _folder(path: Path) -> str:
-    """What tells a journal from others; the usual folder is the same for all."""
+    """Name that distinguishes a journal; the default folder is the same for all."""
     if path.name != "journal.jsonl":
         return path.stem
     folder = path.resolve().parent
@@ -198,7 +198,7 @@ def _journal_landscape_landscape(name: str, records: Sequence[Record]) -> Landsc
 
 
 def _predictions(records: Sequence[Record]) -> PredictionTable:
-    """What was predicted of each candidate before it ran, as the journal says."""
+    """Recorded predictions of each candidate, made before it ran."""
     said = [record.prediction for record in records]
     step_s = [np.nan if x is None or x.step_s is None else x.step_s for x in said]
     peaks = [np.nan if x is None or x.peak_bytes is None else x.peak_bytes for x in said]
@@ -227,7 +227,7 @@ _NO_ANSWER = "the time model has no answer"
 def predict_rows(
     rows: Sequence[PublishedRow], physics_of: PhysicsOf, factors: Floats
 ) -> PredictionTable:
-    """What the planner says of each row, which it has not seen the time of; NaN for the rest."""
+    """The planner's prediction of each row without its measured time; NaN for the rest."""
     count = len(rows)
     step_s, least_s = (np.full(count, np.nan) for _ in range(2))
     parts: dict[str, Floats] = {}
@@ -251,7 +251,7 @@ def predict_rows(
 
 
 def count_unpredicted(rows: Sequence[PublishedRow], step_s: Floats) -> Counter[str]:
-    """How many rows have no predicted time, by the reason."""
+    """Number of rows without a predicted time, by reason."""
     _, reasons = runs_of(rows)
     return Counter(
         f"{why} {one.gpu!r}" if (why := reasons.get(i, _NO_ANSWER)) == _UNKNOWN else why
@@ -261,7 +261,7 @@ def count_unpredicted(rows: Sequence[PublishedRow], step_s: Floats) -> Counter[s
 
 
 def _limit_bytes(rows: Sequence[PublishedRow]) -> float | None:
-    """Memory of the smallest GPU; None where one is unknown."""
+    """Memory of the smallest GPU; None if a GPU is unknown."""
     names = {kind.gpu for one in rows for kind in kinds_of(one)} or {one.gpu for one in rows}
     if any(known_accelerator(name) is None for name in names):
         return None
@@ -273,10 +273,10 @@ class LandscapeFile:
     """Groups of one file.
 
     Attributes:
-        name: what tells the file from others.
-        groups: those of which something was measured.
-        notes: what was skipped, line by line, and groups of which nothing ran.
-        unpredicted: of how many rows nothing is predicted, and why.
+        name: distinguishes the file from others.
+        groups: groups with at least one measurement.
+        notes: skipped lines, and groups of which nothing ran.
+        unpredicted: number of rows without a prediction, by reason.
     """
 
     name: str
@@ -296,10 +296,10 @@ def read_landscapes(
 
     Args:
         path: the file; a journal ends in ``.jsonl``.
-        group_by: what the rows of a group share.
+        group_by: fields that the rows of a group share.
         physics_of: constants to predict a model's rows with.
         others: whether predictions of a model are corrected by the other models of its table;
-            not where groups mix models, since no group's own times may be seen.
+            not if groups mix models, since no group's own times may be seen.
 
     Raises:
         ConfigError: it cannot be read, or a line of it cannot be what it says.

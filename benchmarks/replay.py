@@ -3,7 +3,7 @@
     python benchmarks/replay.py LANDSCAPE [LANDSCAPE ...] [flags]
     python benchmarks/replay.py benchmarks/ground_truth/vtrain_multi_node.csv --tuner random
 
-The score counts the trials until a tuner is within 2 % of the best, and says where it stops.
+The score counts the trials until a tuner is within 2 % of the best, and reports when it stops.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _score_group(
 
 
 def _named_groups(files: Sequence[LandscapeFile]) -> Iterator[tuple[str, Landscape]]:
-    """Groups by name; with the file's, and then a number, where several have one name."""
+    """Groups by name; with the file's name, and then a number, if several share a name."""
     names = Counter(group.name for file in files for group in file.groups)
     seen: Counter[str] = Counter()
     for file in files:
@@ -137,7 +137,7 @@ _METRICS: dict[str, Callable[[Score], float]] = {
 
 
 def replay_document(scored: Sequence[GroupScores], notes: Sequence[str]) -> dict[str, object]:
-    """The JSON document; a regret is null where nothing had run yet."""
+    """The JSON document; a regret is null if nothing had run yet."""
     everything = tuple(one for group in scored for one in group.scores)
     configs = sum(group.configs for group in scored)
     return {

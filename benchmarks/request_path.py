@@ -1,6 +1,6 @@
-"""How many modules the request of a ``tune`` passes between its argv and the journal.
+"""Number of modules that the request of a ``tune`` passes between its argv and the journal.
 
-A module is passed when one of its functions is called, in the controller's main thread and before
+A module is passed when a function of it is called, in the controller's main thread and before
 the first ``started`` line is written, with argv, the request or a value made of it (``CARRIERS``)
 among its arguments. It is come back to when such a call enters it again from another module, after
 all of its earlier ones have returned.
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"
 FOLDERS = ("core", "autotuner", "tuning_spaces", "launcher")
 CARRIERS = (LaunchRequest, ScriptSource, UserSettings, TuningJob, TrialFiles, Rendered, LaunchPlan)
-"""The request, what it becomes, and what holds one of these."""
+"""The request, values made of it, and objects that hold them."""
 
 
 class JournalReachedError(BaseException):
@@ -62,7 +62,7 @@ class RequestPath:
         self._open.append((frame, module))
 
     def _carries(self, frame: FrameType) -> bool:
-        """Whether argv, the request or what was made of it is among the arguments of a call."""
+        """True if argv, the request or a value made of it is among the arguments of a call."""
         code = frame.f_code
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         values = [frame.f_locals.get(name) for name in names]

@@ -1,16 +1,16 @@
-"""How well trials of several sizes share many hosts, and how many more eight at a time need.
+"""Idle time of hosts shared by trials of several sizes, and the extra trials of eight at a time.
 
     python benchmarks/scheduling.py [--write]
 
 The controller and its journal run 1,000 trials of 1 to 64 hosts on 512 hosts that are simulated:
-a backend whose jobs end by a clock of its own. A trial's number is its place in the order of
-asking, the best first. Idle time is avoidable where hosts are free although a trial waits, whether
-or not it would fit; after the last start nothing waits. Whoever has the smallest number of those
-that wait is at the head.
+a backend whose jobs end by its own clock. A trial's number is its place in the order of proposals,
+the best first. Idle time is avoidable if hosts are free although a trial waits, even if it would
+not fit; after the last start nothing waits. The waiting trial with the smallest number is at the
+head.
 
 The second table replays published measurements (``search_landscapes.py``) with one trial at a
-time and with eight, of which each that ends is replaced at once: trials in the order of asking up
-to the first within 2 % of the best of its group. Eight are asked for before anything is known.
+time and with eight, each of which is replaced as soon as it ends: trials in the order of proposals
+up to the first within 2 % of the best of its group. The first eight are proposed without results.
 ``--write`` puts both into ``benchmarks/results/scheduling.md``.
 """
 
@@ -75,7 +75,7 @@ class SimulatedJob:
 
 
 class SimulatedBackend:
-    """Jobs that take no time but that of the simulated clock."""
+    """Jobs that take only time of the simulated clock."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.jobs: list[SimulatedJob] = []
@@ -110,7 +110,7 @@ class SimulatedBackend:
         """Nothing is cancelled here."""
 
     def send_signal(self, job: Job, number: int) -> None:
-        """Nobody hears it."""
+        """Signals have no effect here."""
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Nothing outlives the simulation."""
@@ -145,7 +145,7 @@ class PlansAlone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What came of it; ``idle`` is a share of all host-seconds until the last start."""
+    """Result of a simulation; ``idle`` is a share of all host-seconds until the last start."""
 
     mix: str
     idle: float
@@ -258,14 +258,14 @@ def schedules_table(schedules: Sequence[Schedule]) -> str:
 
 
 def count_trials(groups: Sequence[Landscape], shares: int) -> int:
-    """Trials of all groups to within 2 %, so many at a time."""
+    """Trials of all groups to within 2 %, ``shares`` at a time."""
     rules = ReplayRules(good_enough=GOOD_ENOUGH, to_saturation=True, shares=shares)
     strategy = load_strategy("model_based")
     return sum(score(one, run(one, strategy, rules, 0)).trials_to[0] for one in groups)
 
 
 def shares_table() -> str:
-    """A row for each landscape and what the search knows of it."""
+    """A row for each landscape and the search's knowledge of it."""
     corrected = landscapes(left_out_physics())
     blind = {
         table: [replace(group, predictions=None) for group in groups]
@@ -287,7 +287,7 @@ def shares_table() -> str:
 
 
 MOST_RATIO = 1.5
-"""Of trials with eight at a time to trials with one, which is to be reached."""
+"""Target for the ratio of trials with eight at a time to trials with one."""
 
 
 def _row(name: str, groups: int, counts: Sequence[int]) -> list[str]:
@@ -316,7 +316,7 @@ trials at a time need at most {MOST_RATIO} times the trials of one (above it sta
 
 
 def main() -> None:
-    """Print the tables, and write them where that was asked for."""
+    """Print the tables, and write them if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()

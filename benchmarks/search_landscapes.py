@@ -1,13 +1,13 @@
-"""How many trials tuners need on published measurements, and whether they stop where they should.
+"""Trials that tuners need on published measurements, and whether they stop at the right time.
 
     python benchmarks/search_landscapes.py [--seeds 5] [--write]
 
 Groups of ``benchmarks/ground_truth`` with 8 configurations or more. The planner's constants are
 fitted again without the rows of the group's model (``planner_leave_one_out.py``), and its errors
-on the other models of the same table, which ran on the same machines, correct what it says.
-"constants alone" is without that, "as shipped" is with the constants that users get, which all
-these tables informed except the mixed cluster's.
-Optuna is left out where it is not installed. No GPU is needed; it takes some minutes.
+on the other models of the same table, which ran on the same machines, correct its predictions.
+"constants alone" is without that correction, "as shipped" is with the constants that users get,
+which all these tables informed except the mixed cluster's.
+Optuna is left out if it is not installed. No GPU is needed; it takes some minutes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TABLES = {
     "amp_homogeneous_t4": "<= 3, at most 1 out of memory",
     "amp_heterogeneous_v100_t4": "<= 6",
 }
-"""What was asked for: mean trials until within 2 % of the best."""
+"""Targets: mean trials until within 2 % of the best."""
 FITTED_AS = {"amp_heterogeneous_v100_t4": "amp_homogeneous_t4"}
 """The same model in another table, whose rows are left out instead."""
 NOISES = (0.0, 0.02, 0.05)
@@ -62,7 +62,7 @@ class Group:
 
 
 def main() -> None:
-    """Print the tables, and write them where that was asked for."""
+    """Print the tables, and write them if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5, help="runs of tuners that draw")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
@@ -165,7 +165,7 @@ def noise_table(groups: Sequence[Landscape]) -> str:
 
 
 def _noisy(landscape: Landscape, noise: float, seed: int) -> Landscape:
-    """Every time off by an error of its own."""
+    """The landscape with a random error in every time."""
     draw = np.random.default_rng((seed, len(landscape)))
     errors = draw.normal(0.0, noise, len(landscape))
     return replace(landscape, step_s_C=landscape.step_s_C * np.exp(errors))
@@ -237,7 +237,7 @@ def trials_table(runs: dict[str, dict[str, list[Group]]]) -> str:
 
 
 def _expected_position(landscape: Landscape) -> float:
-    """Mean position of the first of the good ones in a random order."""
+    """Mean position of the first good row in a random order."""
     good = int((landscape.regret_C <= 0.02).sum())
     return (len(landscape) + 1) / (good + 1)
 
@@ -268,7 +268,7 @@ def stopping_table(runs: dict[str, dict[str, list[Group]]]) -> str:
 
 
 def worst_table(tables: dict[str, list[Group]]) -> str:
-    """One row for each group that is to be seen by itself."""
+    """Table with a row for each group that needs a separate look."""
     header = ("group", "configurations", "to 2 %", "stopped after", "final regret %", "OOM trials")
     rows = []
     for table, groups in tables.items():

@@ -1,4 +1,4 @@
-"""How many trials the learned tuner needs, beside the ranker of the DeepSpeed Autotuner.
+"""Trials that the learned tuner needs, against the ranker of the DeepSpeed Autotuner.
 
     python benchmarks/search_models.py [--processes 2] [--write]
 
@@ -79,7 +79,7 @@ in a simulated one.
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def landscapes() -> list[tuple[str, Callable[[], list[Landscape]]]]:
-    """Names, and what reads or makes the groups of each."""
+    """Names, and functions that read or make the groups of each."""
     found: list[tuple[str, Callable[[], list[Landscape]]]] = [
         (name, partial(published_landscapes, name)) for name in TABLES
     ]

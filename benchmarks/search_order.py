@@ -1,11 +1,11 @@
-"""Whether a search's order finds the fastest sooner than the planner's, where that is known.
+"""Speed of finding a known fastest layout, in a search's order and in the planner's.
 
     python benchmarks/search_order.py [--write]
 
 For each model of ``benchmarks/ground_truth`` on one number of GPUs with one global batch (8
 settings or more): how much slower than the truly fastest is the best of the first N that are run,
-in order of predicted time and in that of ``search grid=planner`` (``recommend/run_order.py``).
-Once with the spreads in use and once with spreads that were found without the table.
+by predicted time and in the order of ``search grid=planner`` (``recommend/run_order.py``),
+once with the spreads in use and once with spreads that were found without the table.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Group:
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
@@ -81,7 +81,7 @@ def groups(table: Table) -> Iterator[Group]:
 
 
 def _settings(name: str) -> list[PublishedRow]:
-    """What the rows of ``table_of`` are."""
+    """Published rows behind the rows of ``table_of``."""
     measured = read_measurements(FOLDER / f"{name}.csv").measurements
     kept = list({one.settings: one for one in measured if one.step_time_s is not None}.values())
     return [kept[i] for run in runs_of(kept)[0] for i in run.rows]

@@ -2,7 +2,7 @@
 
 A step of a transformer, part by part, with what makes knobs depend on each other: whole waves of
 tiles on the multiprocessors, links that are slow beyond a node, gradients that are reduced once
-for each micro-batch from ZeRO 2 on, communication that hides behind the backward pass only where
+for each micro-batch from ZeRO 2 on, communication that hides behind the backward pass only if
 buckets are small, loader workers that either keep up or do not, and an allocator that starts over
 near the limit. Hardware and model are drawn by a seed. Predictions know
 the parts but not these steps, and their constants are off by 15 %.
@@ -35,12 +35,12 @@ _PEAK_SHARE = 0.7
 _OFF = 0.15
 """Standard deviation of the logarithm of each of the planner's constants."""
 _OWN = 0.01
-"""The same of what a candidate's time has of its own."""
+"""Standard deviation of the random part of each candidate's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """One draw of model and hardware; rates are per second and GPU."""
+    """A draw of model and hardware; rates are per second and GPU."""
 
     layers: int
     hidden: int
@@ -78,7 +78,7 @@ def draw_cluster(seed: int) -> Cluster:
 
 
 def simulate(seed: int, size: int, *, with_predictions: bool) -> Landscape:
-    """So many candidates on the cluster of a seed, drawn from all that there are."""
+    """A landscape of ``size`` random candidates on the cluster of a seed."""
     draw = np.random.default_rng((seed, size))
     every = list(_candidates())
     chosen = sorted(draw.choice(len(every), size, replace=False).tolist())
@@ -184,7 +184,7 @@ def _bubble(table: CandidateTable) -> Floats:
 
 
 def _times(table: CandidateTable) -> Floats:
-    """How often gradients are reduced in a step."""
+    """Number of gradient reductions in a step."""
     return np.where(table["zero_stage"] >= 2, table["accumulation"], 1).astype(float)
 
 

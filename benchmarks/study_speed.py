@@ -1,14 +1,14 @@
-"""How long a study of many trials thinks beside its trials, and how that grows with them.
+"""Processor time of a study of many trials, without the trials, and its growth.
 
     python benchmarks/study_speed.py [--tuners gridsearch random model_based] [--write]
 
-A study is asked and told until so many trials came back: a synthetic landscape of some 2,500
-candidates with predictions that are off by 20 %, launches that differ by 3 % without cause, and
-repeats of the baseline and the best as the study wants them. Four of its knobs vary; "xgboost"
-has six, from which on model_based takes the same trees. No trial takes any time here, so that
-what counts is the study alone, in seconds of the processor; the exponent is that of a power law
-between the smallest and the largest size. ``--certify`` has the study ask after every trial what
-the untried candidates could still gain, as a search does that may end for it.
+A study proposes trials and records their results until a given number is reached: a synthetic
+landscape of some 2,500 candidates with predictions that are off by 20 %, launches that differ by
+3 % without cause, and repeats of the baseline and the best as the study wants them. Four of its
+knobs vary; "xgboost" has six, from which on model_based takes the same trees. No trial takes any
+time here, so that only the study counts, in seconds of the processor; the exponent is the power
+law's between the smallest and the largest size. ``--certify`` has the study bound the gain of the
+untried candidates after every trial, as in a search that may end for it.
 ``--write`` puts the table into ``benchmarks/results/study_speed.md``.
 """
 
@@ -50,7 +50,7 @@ _OFF, _LAUNCHES, _OF_STEPS = 0.2, 0.03, 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landscape:
-    """A space, what is predicted of it, and what a step of each candidate truly takes."""
+    """A space, its predictions, and the true time of a step of each candidate."""
 
     space: SearchSpace
     predictions: PredictionTable
@@ -59,7 +59,7 @@ class Landscape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One study; ``repeats``: launches beside its trials."""
+    """A study; ``repeats``: launches besides its trials."""
 
     trials: int
     repeats: int
@@ -102,7 +102,7 @@ def _predict(true_s: Floats, draw: np.random.Generator) -> PredictionTable:
 
 
 def study_of(given: Landscape, tuner: str, trials: int, *, bound_gain: bool = False) -> Study:
-    """One that has no reason to stop before so many trials."""
+    """A study that has no reason to stop before ``trials`` trials."""
     settings = AutotuningSettings(
         tuner_type=tuner,
         strategy="global",
@@ -116,7 +116,7 @@ def study_of(given: Landscape, tuner: str, trials: int, *, bound_gain: bool = Fa
 
 
 def run(given: Landscape, tuner: str, trials: int, *, bound_gain: bool = False) -> Run:
-    """Ask and tell until nothing more is asked."""
+    """Propose and record trials until the study proposes no more."""
     study = study_of(given, tuner, trials, bound_gain=bound_gain)
     draw = np.random.default_rng(0)
     elapsed_s, began_s = 0.0, time.process_time()

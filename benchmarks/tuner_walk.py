@@ -1,7 +1,7 @@
 """Runs a strategy against measurements that are known, and scores it.
 
 The run is a study without trial 0. It goes on after the tuner would have stopped, so that the
-order of its trials is scored apart from its stopping: ``stopped_at`` is where it would have. It
+order of its trials is scored apart from its stopping: ``stopped_at`` is that number of trials. It
 ends with the first trial after which no score can change.
 Shapes: C = candidates of a landscape.
 """
@@ -37,12 +37,12 @@ from autoconf_launch.core import Candidate, Failure, FailureKind
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Landscape:
-    """One model on one machine, in an order that says nothing of what is good.
+    """A model on a machine, in an order that tells nothing about speed.
 
     Attributes:
         name: of the group, for people.
         table: different candidates.
-        step_s_C: measured seconds of a step of the candidate's global batch; NaN where it ran
+        step_s_C: measured seconds of a step of the candidate's global batch; NaN if it ran
             out of memory.
         predictions: made without any of these measurements.
     """
@@ -57,18 +57,18 @@ class Landscape:
 
     @property
     def cost_s_C(self) -> Floats:
-        """Seconds of a sample; infinite where there was not enough memory."""
+        """Seconds of a sample; infinite if there was not enough memory."""
         cost_s = self.step_s_C / self.table.global_batch_C
         return np.where(np.isnan(cost_s), np.inf, cost_s)
 
     @property
     def regret_C(self) -> Floats:
-        """How much more than the best each candidate takes, as a share."""
+        """Extra time of each candidate over the best, as a share."""
         cost_s = self.cost_s_C
         return np.asarray(cost_s / cost_s.min() - 1.0)
 
     def record(self, row: int, number: int) -> Record:
-        """What a trial of a row gives."""
+        """The record of a trial of a row."""
         candidate = self.table.row(row)
         trial = Trial(
             number=number,
@@ -116,12 +116,12 @@ def stage_groups(landscape: Landscape) -> tuple[tuple[str, Bools], ...]:
 
 
 def merge_repeats(landscape: Landscape, samples_C: Sequence[float]) -> Landscape:
-    """Equal candidates as one, with the median of what was measured, in the order of knobs.
+    """Equal candidates as one, with the median of the measurements, in the order of knobs.
 
     Args:
-        landscape: rows as they were measured, times and predictions of what was really trained on.
-        samples_C: that this was; times are scaled to the candidate's global batch, which differs
-            where a last micro-batch is smaller.
+        landscape: measured rows; times and predictions are for ``samples_C`` samples.
+        samples_C: trained samples of a step; times are scaled to the candidate's global batch,
+            which differs if a last micro-batch is smaller.
     """
     table = landscape.table
     factor_C = table.global_batch_C / np.asarray(samples_C, float)
@@ -140,7 +140,7 @@ def merge_repeats(landscape: Landscape, samples_C: Sequence[float]) -> Landscape
 
 
 def _median(repeats_s: Floats) -> float:
-    """NaN where most of the repeats failed."""
+    """Median of the successful repeats; NaN if at least half of them failed."""
     ran = repeats_s[~np.isnan(repeats_s)]
     return float(np.median(ran)) if 2 * len(ran) > len(repeats_s) else float("nan")
 
@@ -167,14 +167,14 @@ REGRET_AT = (4, 8, 16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRules:
-    """How a tuner explores and when it stops.
+    """Rules for how a tuner explores and when it stops.
 
     Attributes:
         exploration: stage by stage as long as they get better, or all stages together.
         trials: at most; None for as many as there are.
         patience: trials in a row that are no better.
         good_enough: possible gain below which the bound ends the search, a share; None
-            where it is not looked at.
+            if it is not checked.
         to_saturation: micro-batches beyond saturation of throughput are skipped.
         shares: trials that run at a time, each as long as its step; the others are not waited for.
     """
@@ -189,7 +189,7 @@ class ReplayRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One seed. ``rows`` in the order of asking; the tuner stopped after ``stopped_at``."""
+    """A run of one seed: ``rows`` in proposed order; the tuner stopped after ``stopped_at``."""
 
     rows: tuple[int, ...]
     stopped_at: int
@@ -232,12 +232,12 @@ class _Walk:
         self._regret = np.inf
 
     def is_settled(self) -> bool:
-        """Whether further trials would change no score."""
+        """True if more trials would change no score."""
         looked_at = len(self.rows) >= max(REGRET_AT)
         return looked_at and self._stopped_at is not None and self._regret <= _limit(min(WITHIN))
 
     def step(self) -> bool:
-        """The end of one more trial; False where nothing runs and nothing is left to try."""
+        """The end of one more trial; False if nothing runs and nothing is left to try."""
         while len(self._pending) < self._rules.shares and self._start():
             pass
         if not self._pending:
@@ -266,7 +266,7 @@ class _Walk:
         return False
 
     def _open(self) -> Bools:
-        """What may be tried next."""
+        """Rows that may be tried next."""
         if not self._rules.to_saturation:
             return self._untried_C
         return np.asarray(self._untried_C & ~self._curves.beyond_C, np.bool_)
@@ -335,7 +335,7 @@ def _needs_more(landscape: Landscape, record: Record) -> Bools:
 
 
 class _Stages:
-    """Which rows are due, and whether the tuner would still go on."""
+    """Decides which rows are due, and whether the tuner would still go on."""
 
     def __init__(self, landscape: Landscape, rules: ReplayRules) -> None:
         everything = ("all", np.ones(len(landscape), np.bool_))
@@ -366,7 +366,7 @@ class _Stages:
             self._given_up = [True] * len(self._rows)
 
     def tell(self, row: int, cost_s: float) -> None:
-        """What a trial gave; infinite where it ran out of memory, which says nothing of speed."""
+        """Record a trial's cost; infinite if it ran out of memory, which says nothing of speed."""
         stage = next(i for i, rows in enumerate(self._rows) if rows[row])
         if cost_s < self._best[stage]:
             self._best[stage], self._since[stage] = cost_s, 0
@@ -374,7 +374,7 @@ class _Stages:
             self._since[stage] += 1
 
     def are_over(self, open_C: Bools) -> bool:
-        """Whether the tuner would stop now."""
+        """True if the tuner would stop now."""
         self._advance(open_C)
         return self._now >= len(self._rows)
 
@@ -391,15 +391,15 @@ class _Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One run. Regrets are shares of the best; infinite where nothing had run yet.
+    """Scores of a run. Regrets are shares of the best; infinite if nothing had run yet.
 
     Attributes:
-        trials_to: trials until within each of ``WITHIN``; candidates + 1 where never.
+        trials_to: trials until within each of ``WITHIN``; candidates + 1 if never.
         regret_at: of the best trial so far, after each of ``REGRET_AT``.
         out_of_memory_trials: until the tuner stopped.
         final_regret: of the best trial when the tuner stopped.
-        certificate_true: whether what was said of remaining candidates then is so; None where
-            nothing was said, or all were tried.
+        certificate_true: True if the claim about the remaining candidates was right; None if there
+            was no claim, or all were tried.
     """
 
     trials_to: tuple[int, ...]
@@ -411,7 +411,7 @@ class Score:
 
 
 def score(landscape: Landscape, done: Run) -> Score:
-    """How good a run was."""
+    """Scores of a run."""
     regret_C = landscape.regret_C
     best = np.minimum.accumulate(regret_C[list(done.rows)])
     never = len(landscape) + 1
@@ -435,7 +435,7 @@ def _first(reached: Bools, never: int) -> int:
 
 
 def _is_true(landscape: Landscape, done: Run) -> bool | None:
-    """Whether no remaining candidate gains more than was said of it."""
+    """True if no remaining candidate gains more than the stated bound."""
     if done.optimality_bound is None or not done.untried:
         return None
     cost_s = landscape.cost_s_C

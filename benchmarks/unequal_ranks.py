@@ -1,8 +1,8 @@
-"""Two ranks of which one is slower by a stated time: what uneven shares gain, and were to gain.
+"""Two ranks, one slower by a stated time: measured and predicted gain of uneven shares.
 
 A hook holds each block in its forward pass, for longer on rank 1, so that the machine's load
 matters little. All splits are priced, and the cheapest runs in turn with the even one. Writes
-``results/unequal_ranks.md``; ends with code 1 where one gains under 80 % of what was predicted.
+``results/unequal_ranks.md``; ends with code 1 if a split gains under 80 % of the prediction.
 ``--rounds N`` takes N rounds instead, unwritten.
 """
 
@@ -33,7 +33,7 @@ RESULT = Path(__file__).parent / "results" / "unequal_ranks.md"
 WANTED = 0.8
 ROUNDS, STEPS, WARM_UP = 6, 3, 2
 HELD_S = (0.015, 0.045)
-"""Of each rank, for a block and a sample."""
+"""Delay of each rank, for a block and a sample."""
 BLOCKS, TOKENS, SAMPLES, MICRO_BATCHES = 8, 8, 8, 4
 Split = tuple[int, ...]
 
@@ -174,7 +174,7 @@ def seconds_of(engine: Engine) -> float:
 
 
 def launch(kind: Kind, rounds: int) -> dict[str, Any]:
-    """Both ranks; what rank 0 saw."""
+    """Run both ranks; returns rank 0's times."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     processes = [
         subprocess.Popen(
@@ -240,7 +240,7 @@ def table(found: Sequence[tuple[Kind, dict[str, Any]]], load: float) -> str:
 
 
 def main() -> int:
-    """Run both kinds, print, and write what was not shortened."""
+    """Run both kinds, print, and write unless shortened."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--kind", help=argparse.SUPPRESS)

@@ -1,10 +1,10 @@
-"""A larger run of this machine, foretold by the small ones that ``plan --verify`` names.
+"""A larger run of this machine, predicted from the small runs that ``plan --verify`` names.
 
     python benchmarks/verifying_cpu.py [--write]
 
-A GPT of 8 layers on two CPU ranks. The runs are made by the very commands that the plan says, each
-in turn with the larger one; their times fill the rows that it says, ``--measured`` corrects the
-plan, and the larger run's median must lie in its band. ``--write`` keeps the table.
+A GPT of 8 layers on two CPU ranks. The runs use the exact commands that the plan prints, each in
+turn with the larger run; their times fill the rows that it prints, ``--measured`` corrects the
+plan, and the larger run's median must be in its band. ``--write`` keeps the table.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Foretold:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the measured time lies in the corrected band."""
+        """True if the measured time is in the corrected band."""
         return abs(math.log(self.measured_s / self.corrected_s)) <= math.log1p(self.band_after)
 
 

@@ -1,4 +1,4 @@
-"""How far three chosen runs of published tables narrow the band of a larger run's step time.
+"""Narrowing of a larger run's step band by three chosen runs of published tables.
 
     python benchmarks/verifying_runs.py [--write]
 
@@ -52,7 +52,7 @@ _WHY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setting:
-    """A row of a table, repeats merged, with what was predicted of it."""
+    """A row of a table, repeats merged, with its prediction."""
 
     run: MeasuredRun
     layout: LayoutColumns
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def node_seconds(self) -> float:
-        """What it would cost as a verifying run, in nodes times seconds."""
+        """Cost as a verifying run, in nodes times seconds."""
         nodes = -(-self.gpus // self.run.machine.gpus_per_node)
         return nodes * (Goodput().restart_s + RUN_STEPS * self.predicted_s)
 
@@ -79,7 +79,7 @@ class Setting:
         return float(np.log1p(time_band(self.run.workload, layout, gpu).error))
 
     def is_run_of(self, target: Setting) -> bool:
-        """Whether it would correct a target, and is at most half as large."""
+        """True if it would correct a target, and is at most half as large."""
         mine, other = self.run.workload, target.run.workload
         models = mine.architecture, other.architecture
         return (
@@ -92,7 +92,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """One target: its band over the one before, and whether the measured time lies inside."""
+    """A target: its band over the earlier band, and whether the measured time is inside."""
 
     chosen: float
     at_random: float
@@ -101,7 +101,7 @@ class Narrowed:
 
 
 def main() -> None:
-    """Print the table, and write it where that was asked for."""
+    """Print the table, and write it if requested."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
@@ -145,7 +145,7 @@ def narrow_all(path: Path) -> list[Narrowed]:
 
 
 def narrow(seed: int, target: Setting, runs: Sequence[Setting]) -> Narrowed:
-    """Choose runs, measure them, and compare with random ones of the same money."""
+    """Choose runs, measure them, and compare with random runs of the same price."""
     workload, machine = target.run.workload, target.run.machine
     over_nodes = target.gpus > machine.gpus_per_node
     none = OwnRuns.none(workload, effect_scale(target.band / NINE_OF_TEN, over_nodes=over_nodes))

@@ -1,6 +1,6 @@
 """Values and files that launcher and ranks share; standard library only.
 
-Both take away what a trial wrote among the user's files (``saved_paths``).
+Both remove a trial's files from among the user's files (``saved_paths``).
 """
 
 from .cluster import GIB, ClusterSpec, Device, Node, NodeKind

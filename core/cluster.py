@@ -15,7 +15,7 @@ class Device:
     """A slot: a GPU, or one process's share of the CPU on a machine without GPUs.
 
     Attributes:
-        memory_bytes: what a rank may use; if ``emulated``, the rank must enforce it itself.
+        memory_bytes: memory that a rank may use; if ``emulated``, the rank must enforce it itself.
         slot: its number on its host.
         visible_as: its name in CUDA_VISIBLE_DEVICES; "" hides all GPUs, None says nothing.
         free_bytes: memory that no process held when the launch began; None if unknown.
@@ -39,7 +39,7 @@ class Device:
 
     @property
     def usable_bytes(self) -> int:
-        """Memory that a rank can have: its own, without what other processes held at first."""
+        """Memory that a rank can have: its own, less the part that others held at first."""
         free = self.memory_bytes if self.free_bytes is None else self.free_bytes
         return min(self.memory_bytes, free)
 
@@ -115,7 +115,7 @@ class ClusterSpec:
 
     @property
     def least_memory_bytes(self) -> int:
-        """Usable memory of the smallest slot: what every rank must fit in."""
+        """Usable memory of the smallest slot: the limit of every rank."""
         return min(device.usable_bytes for device in self.devices)
 
     @property

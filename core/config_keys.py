@@ -1,6 +1,6 @@
 """The configuration keys that this project reads, and checks of their names.
 
-The names are those of DeepSpeed's configuration JSON, so that one file serves both.
+The names are the keys of DeepSpeed's configuration JSON, so that one file serves both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The batch and mesh equations, and what else is computed in many places, written once."""
+"""The batch and mesh equations, and other formulas that many places share."""
 
 from __future__ import annotations
 

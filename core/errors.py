@@ -1,6 +1,6 @@
-"""Errors that say where, what is, what must be and what to do, and texts as they may be shown.
+"""Errors that state the place, the value, the valid values and the remedy, and texts for display.
 
-A trial that fails is a value (:class:`~.failures.Failure`); only what the user must fix
+A trial that fails is a value (:class:`~.failures.Failure`); only an error that the user must fix
 before anything can run is raised. The agent of a launch loads this file by its path.
 """
 
@@ -35,7 +35,7 @@ class ResultsFolderError(AutoconfError):
 
 
 class HardwareError(AutoconfError):
-    """The machine lacks what was asked for: devices, or room on the disk."""
+    """The machine lacks a requested resource: devices, or disk space."""
 
 
 _LONGEST_NAME, _LONGEST_LIST = 100, 250
@@ -174,7 +174,7 @@ class _Forms:
         self._heads = re.compile("|".join(map(re.escape, heads)) or r"(?!)")
 
     def replace(self, text: str, end: int | None = None, before: str = "") -> tuple[str, str]:
-        """The text with variables for secrets that begin before ``end``, and what is left.
+        """The text with variables for secrets that begin before ``end``, and the rest.
 
         ``before``: the character that precedes the text.
         """

@@ -42,7 +42,7 @@ class Knob:
         name: field of ``Layout``, or name of an extra.
         tag: its abbreviation in names of candidates.
         key: its dotted key in a document of our runtime; empty if only other dialects have it.
-        meaning: what it decides, for people.
+        meaning: its effect, for people.
         values: words and truth values that it takes, in order.
         least: smallest whole number that it takes; None: whole numbers only if ``values`` is None.
         default: value that an omitted key means, and that a name omits.
@@ -250,7 +250,7 @@ KNOBS: tuple[Knob, ...] = (
 """Fields of ``Layout`` in the order of names; extras come before the last two."""
 LAYOUT_KNOBS = {knob.name: knob for knob in KNOBS}
 OFFLOAD_EXTRAS = ("offload_optimizer.device", "offload_param.device")
-"""Extras of a framework that say where it keeps a part of the model's state; "none" is the GPU."""
+"""Extras of a framework that place a part of the model's state; "none" is the GPU."""
 _SHARD_COUNTS = ("shard_ranks", "reshard_after_forward")
 
 EXTRAS: tuple[Knob, ...] = (

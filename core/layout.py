@@ -136,7 +136,7 @@ class Layout:
         )
 
     def data_rank(self, rank: int) -> int:
-        """Number of a rank's model copy, which decides what it loads."""
+        """Number of a rank's model copy, which decides the data that it loads."""
         return data_rank(
             rank,
             data_parallel=self.data_parallel,
@@ -197,7 +197,7 @@ class Degrees:
 
     @property
     def mesh_axes(self) -> tuple[tuple[int, ...], ...]:
-        """Tensor, pipeline, context and expert ranks; 1 where they are open."""
+        """Tensor, pipeline, context and expert ranks; 1 if they are open."""
         axes = (
             *(self.tensor_parallel, self.pipeline_parallel),
             *(self.context_parallel, self.expert_parallel),
@@ -209,7 +209,7 @@ class Degrees:
         return (self.least_product or 1) <= ranks <= (self.most_product or ranks)
 
     def override(self, wanted: Degrees) -> Degrees:
-        """These degrees, with what ``wanted`` lists in their place."""
+        """These degrees, with the values of ``wanted`` in their place."""
         listed = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
         return replace(self, **{name: value for name, value in listed.items() if value})
 

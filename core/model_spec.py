@@ -16,8 +16,8 @@ from .equations import divisors
 class Experts:
     """A mixture-of-experts MLP. ``first_dense`` layers have a plain one.
 
-    ``shared`` experts see every token, besides the ``per_token`` chosen of ``count``. If these
-    lie in ``groups`` of equal size, a token's are of ``chosen_groups`` of them at most.
+    ``shared`` experts see every token, besides the ``per_token`` chosen of ``count``. If these are
+    in ``groups`` of equal size, a token uses experts of at most ``chosen_groups`` groups.
     """
 
     count: int
@@ -81,10 +81,10 @@ class Architecture:
         positions: learned positions; 0 for rotary or relative ones.
         causal: a decoder; False for BERT.
         window: tokens that attention looks back; None for all.
-        state: what layers have instead of attention; None for none.
+        state: the layers' replacement for attention; None for none.
         full_every: each this many layers one attends to all tokens, whatever ``window`` and
             ``state`` say of the others; 0: none does.
-        predictions: tokens beyond the next one that are predicted, with their own logits; the
+        predictions: predicted tokens beyond the next token, with their own logits; the
             layers that do so are counted in ``layers``.
         other_parameters: weights that these shapes do not give, such as token types and poolers.
         other_layer_parameters: the same for each layer, such as norms and biases of its kind.
@@ -158,9 +158,9 @@ class SplitPart:
 class BlockSpec:
     """``count`` equal pieces of the model; each number is for one piece and one sample.
 
-    ``parameters`` includes ``frozen_parameters``. ``activation_bytes`` is what the forward
-    pass keeps for the backward pass in the precision of the run, without recomputation;
-    ``input_bytes`` is what full recomputation keeps instead. ``flops`` is the forward pass,
+    ``parameters`` includes ``frozen_parameters``. ``activation_bytes`` is the memory that the
+    forward pass keeps for the backward pass in the precision of the run, without recomputation;
+    ``input_bytes`` is the memory with full recomputation. ``flops`` is the forward pass,
     ``forward_s`` its seconds, 0 if nothing was timed. ``tied_parameters`` are weights of
     another piece that this one uses. ``expert_parameters`` can be shared out over expert ranks;
     ``experts_per_token`` is how many experts a token goes to, 0 without any. ``split`` is None
@@ -210,9 +210,9 @@ class DegreeLimits:
 
     Attributes:
         key: the degree's name under ``parallelism``.
-        counts: what it is and how many of it, for each thing that the degree must divide.
-        missing: why nothing can be shared out and what to do, as a sentence's end.
-        most: what it is and how many of it, if the degree may not be above it.
+        counts: name and number of each part that the degree must divide.
+        missing: the reason why nothing can be shared out and the remedy, as a sentence's end.
+        most: name and number of the part that bounds the degree, if any.
     """
 
     key: str = "tensor"
@@ -221,7 +221,7 @@ class DegreeLimits:
     most: tuple[str, int] | None = None
 
     def obstacle(self, degree: int) -> str | None:
-        """The reason why a degree is impossible, with what to do; None if it is possible."""
+        """The reason why a degree is impossible, with the remedy; None if it is possible."""
         given = f"parallelism.{self.key} is {degree}, but"
         if degree == 1:
             return None
@@ -243,7 +243,7 @@ class DegreeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """A model as a sequence of blocks, from one of four sources (``grade``).
+    """A model as a sequence of blocks, from any of four sources (``grade``).
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty if nothing was run or traced. ``optimizer_step_s`` is one

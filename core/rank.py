@@ -53,7 +53,7 @@ def result_file(rank: int) -> str:
 
 
 class Mode(str, Enum):
-    """Why a rank runs."""
+    """The reason why a rank runs."""
 
     MEASURE = "measure"
     """Time the steps asked for, report, exit."""
@@ -84,7 +84,7 @@ class RankTask:
         soak: the last step takes the largest batch that the rank has seen.
         ends_epoch: if no evaluation or no checkpoint was seen by the last step, the script's
             data ends after it, so that the script goes on to what it does after an epoch.
-        micro_batch: samples of each forward pass that are asked for; None if a script decides.
+        micro_batch: requested samples of each forward pass; None if a script decides.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
             imports, on a GPU with its context. None if the device's own size is the limit.
     """
@@ -115,7 +115,7 @@ class RankTask:
 
     @staticmethod
     def from_variable(value: str) -> RankTask:
-        """Read what :meth:`to_variable` wrote."""
+        """Read a task that :meth:`to_variable` wrote."""
         return decode(RankTask, json.loads(value))
 
 
@@ -137,7 +137,7 @@ class CutStep:
     Attributes:
         whole: micro-batches that it would have had.
         micro_s: seconds of each micro-batch but the last, the first (warm-up) included.
-        rest_s: of the last one, with what comes once a step: gradient exchange and update.
+        rest_s: seconds of the last micro-batch, with gradient exchange and update.
         samples: of this rank in a whole step.
     """
 
@@ -265,13 +265,13 @@ class Sign(str, Enum):
     HOLLOW = "hollow"
     """Set by the launcher: weights must be fake from their creation on."""
     NOT_FAKE = "not_fake"
-    """Why a first forward pass could not be gone through on fake tensors."""
+    """The reason why a first forward pass could not be gone through on fake tensors."""
     OUT_OF_MEMORY = "out_of_memory"
     """The script ran out of memory before its first backward pass was over."""
 
 
 def unfinished_sign(rank: int) -> str:
-    """Name of what replaces in a soak the result of a rank that has not ended."""
+    """Name of the file that replaces in a soak the result of a rank that has not ended."""
     return f"unfinished_rank{rank}"
 
 
@@ -299,7 +299,7 @@ class OperationCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bystander:
-    """A model, or tensors, that a script keeps on the device besides what it trains.
+    """A model, or tensors, that a script keeps on the device besides the trained model.
 
     Attributes:
         name: class of the model; of plain tensors ``tensors``.
@@ -313,7 +313,7 @@ class Bystander:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstForward:
-    """A script's model, and one of its forward and backward passes.
+    """A script's model, and the costs of a single forward and backward pass.
 
     Attributes:
         model: its blocks for one sample; without peaks and seconds.
@@ -325,10 +325,10 @@ class FirstForward:
         frozen_operations: operations of calls without gradients, such as of a teacher.
         backward: whether the script came to a backward pass.
         optimizer: name of the class; None: none was made before the pass.
-        state_bytes: what the optimizer keeps; None if its step could not be tried.
+        state_bytes: size of the optimizer's state; None if its step could not be tried.
         wrapper: class of the module around the model, such as ``DistributedDataParallel``.
         config: ``model.config`` as JSON, if it has one as Hugging Face's models do.
-        bystanders: what else was alive on the device.
+        bystanders: other live memory on the device.
         left_behind: new paths in the working directory.
     """
 

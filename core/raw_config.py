@@ -151,7 +151,7 @@ def number_value(raw: RawConfig, path: KeyPath, default: float) -> float:
 
 
 def flag_value(raw: RawConfig, path: KeyPath) -> bool:
-    """True or false, which is also what a missing key means; raises a ConfigError."""
+    """True or false, which is also the value of a missing key; raises a ConfigError."""
     value = raw.get(path, False)
     if not isinstance(value, bool):
         raise ConfigError(wrong_value(path, value, "true or false"))
@@ -159,7 +159,7 @@ def flag_value(raw: RawConfig, path: KeyPath) -> bool:
 
 
 def wrong_value(path: KeyPath, value: object, must: str) -> str:
-    """The message on a value that is still open, or is not what it must be."""
+    """The message on a value that is still open, or is not valid."""
     if isinstance(value, list) or value == "auto":
         return still_open(dotted_name(path), value)
     return f"{dotted_name(path)} is {value!r}, but must be {must}."

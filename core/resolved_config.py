@@ -1,6 +1,6 @@
 """The configuration of one launch with every value decided.
 
-The launcher resolves what the user left open; the runtime reads this and nothing else.
+The launcher resolves the values that the user left open; the runtime reads this and nothing else.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _MOST_SAMPLES = 2**40
 def batch_split(
     raw: RawConfig, *, data_parallel: int, split: tuple[int, ...] | None = None
 ) -> tuple[int, int]:
-    """Micro-batch and accumulation; what is missing follows from the other two (or is 1).
+    """Micro-batch and accumulation; a missing value follows from the other two (or is 1).
 
     ``split`` has the micro-batch of each data-parallel rank if they are uneven.
 
@@ -173,7 +173,7 @@ def batch_split(
 def _require_multiple(
     stated: int, micro: int | None, accumulation: int | None, data_parallel: int
 ) -> None:
-    """Raise a ConfigError if what is given besides a global batch does not divide it."""
+    """Raise a ConfigError if the values given with a global batch do not divide it."""
     if micro is not None and accumulation is not None:
         return
     given = ((keys.MICRO_BATCH, micro), (keys.ACCUMULATION, accumulation))

@@ -45,7 +45,7 @@ class Asides:
         evaluation_batches: these calls.
         checkpoints: pauses in which tensors were saved.
         saved_bytes: that they took; ranks together.
-        under_way: what had begun last and had not ended; None: the next step had begun.
+        under_way: the aside that had begun last and had not ended; None: the next step had begun.
         before_steps: numbers of steps whose time excludes a pause before them.
         longest_batch: the last step took the longest batch that was seen.
         went_on: after the last step; None: it ended there.
@@ -145,14 +145,14 @@ def note(notes: Path, path: Path, *, if_empty: bool = False) -> None:
 def take_in(
     folder: Path, *, is_ours: bool = True, pid: int | None = None, below: Path | None = None
 ) -> tuple[Path, ...]:
-    """Move what was noted below the folder of its trial, and remove the folders made for it.
+    """Move the noted files below the folder of its trial, and remove the folders made for it.
 
     Folders to which another process may still write stay until the last one is gone.
 
     Args:
         folder: of the trial.
-        is_ours: whether it ended just now; else what is newer than its last sign is the user's.
-        pid: only what this process has noted; None: its processes have all ended.
+        is_ours: True if it ended just now; else files newer than its last sign are the user's.
+        pid: only the notes of this process; None: its processes have all ended.
         below: nothing is moved from elsewhere; None: from anywhere.
 
     Returns:
@@ -186,13 +186,13 @@ def _real(path: Path) -> Path:
 
 
 def take_in_all(results: Path) -> None:
-    """Take in what each trial of a results folder saved just now; its processes have all ended."""
+    """Take in the new files of each trial of a results folder; its processes have all ended."""
     for folder in noted_folders(results):
         take_in(folder)
 
 
 def noted_folders(results: Path) -> Iterator[Path]:
-    """Folders of a results folder in which a process has noted what its script writes.
+    """Folders of a results folder in which a process has noted its script's files.
 
     These come twice, and last, if :func:`take_in` left folders that others wrote to.
     """
@@ -206,7 +206,7 @@ def noted_paths(folder: Path) -> tuple[Path, ...]:
 
 
 def drop_notes(folder: Path) -> None:
-    """Remove the notes of a trial; what they name stays."""
+    """Remove the notes of a trial; the named files stay."""
     for path in _all_notes(folder):
         path.unlink(missing_ok=True)
 
@@ -274,7 +274,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _move(file: Path, place: Path, until_s: float) -> bool:
-    """A link is moved itself; what is neither file nor link stays."""
+    """Move a regular file or a link that is not newer than ``until_s``; True if moved."""
     with suppress(OSError):
         seen = file.lstat()
         if (stat.S_ISREG(seen.st_mode) or file.is_symlink()) and seen.st_mtime <= until_s:

@@ -42,7 +42,7 @@ class WeightFormat(str, Enum):
     INT8 = "int8"
     """A scale for each row, not counted here (Dettmers et al. 2022, "LLM.int8()", section 3)."""
     NF4 = "nf4"
-    """4 bits, a scale for 64 weights in 8 bits, and one in fp32 for 256 of those: 4.127 bits
+    """4 bits, a scale for 64 weights in 8 bits, and for 256 scales one in fp32: 4.127 bits
     (Dettmers et al. 2023, "QLoRA", section 3, double quantization)."""
 
     @property
@@ -154,7 +154,7 @@ class Workload:
     """The model and its training; equal for all candidates of one call.
 
     Attributes:
-        model: shapes that formulas know, or what a profile run found; None before it.
+        model: shapes that formulas know, or a profile run's result; None before it.
         global_batch: samples of an optimizer step.
         sequence_length: tokens of a sample; of an encoder-decoder those that its encoder reads.
         decoder_sequence_length: tokens of it that a decoder writes; None: as many.
@@ -164,8 +164,8 @@ class Workload:
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room, as a multiple of an even share.
         beside: name and bytes of other memory of each rank, whatever the layout.
-        frozen_passes: what each rank runs besides; a profile's seconds have it already.
-        activation_factor: what a layer keeps by a trace, over what formulas say.
+        frozen_passes: other passes that each rank runs; a profile's seconds have it already.
+        activation_factor: a layer's saved memory by a trace, over the formulas' value.
     """
 
     model: Architecture | ModelSpec | None = None

@@ -51,7 +51,7 @@ class ArithmeticBackend:
     """Answers trials at once: a launch cost for each micro-batch, ZeRO's traffic, full memory."""
 
     def run(self, trial: Trial) -> Outcome:
-        """What a launch of this trial would report."""
+        """The result that a launch of this trial would report."""
         layout = trial.candidate.layout
         shards = layout.data_parallel
         state_bytes = 4e9 + (4e9 if layout.zero_stage < 2 else 4e9 / shards)

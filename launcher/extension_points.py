@@ -27,7 +27,7 @@ def find_reference(
     Args:
         point: the extension point, such as ``backend``.
         table: our own implementations of it.
-        name: of the wanted one.
+        name: of the requested implementation.
         where: the flag or key that named it, for the error.
         further: more known names, for the error.
 

@@ -41,7 +41,7 @@ class LaunchPlan:
     Attributes:
         name: of the trial, or of the script for a launch without one.
         ranks: started from here, in the order of their numbers.
-        hosts: where they are started; empty: only on this machine.
+        hosts: hosts of the ranks; empty: only on this machine.
         step: of each host, only for this launch; None: shared with others.
         folder: for ``stdout.log``, ``stderr.log`` and results; None: the output is ours.
         task: the ranks' report; None for a plain training.
@@ -51,7 +51,7 @@ class LaunchPlan:
         fresh: every rank is a new interpreter, even if a backend could fork one.
         private_files: paths of files with secrets, each with its text without them, which replaces
             the file's once the ranks have ended.
-        alone: the one process starts other ranks by itself, if there are any.
+        alone: the only process starts any other ranks itself.
     """
 
     name: str

@@ -305,7 +305,7 @@ def _points_of(question: PlannerGridQuestion) -> PointQuestion:
 
 
 def _by_kind(listed: Degrees) -> Degrees:
-    """Degrees with full recomputation, too, which is what all layers of a stage are."""
+    """Degrees that include full recomputation, the same as all layers of a stage."""
     layers = listed.recompute_layers
     if layers is None:
         return listed
@@ -370,7 +370,7 @@ def _values(one: PlannerCandidate) -> dict[str, int]:
 
 
 def _why_unmet(values: dict[str, int], question: PlannerGridQuestion) -> UnmetValues:
-    """Ask only for these values, and see what drops the last layout."""
+    """Request only these values, and find the rule that drops the last layout."""
     single: dict[str, Any] = {_FLAGS[flag]: (value,) for flag, value in values.items()}
     alone = replace(question, degrees=replace(question.degrees, **single))
     rule, why = reason(_points_of(alone), values)

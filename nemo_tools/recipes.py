@@ -29,7 +29,7 @@ def generate_configs(runner: AutoConfigurator) -> tuple[Any, dict[str, Any]]:
     recipes if NeMo and NeMo-Run are installed, and mappings if they are not.
 
     Raises:
-        ConfigError: the recipe has no place for what a candidate sets.
+        ConfigError: the recipe has no place for a value that a candidate sets.
     """
     base, found = runner.generate_configs()
     if is_fiddle(runner.recipe) and runner.model is None:

@@ -80,7 +80,7 @@ def _load(path: str) -> Any:
 
 
 def _import_all() -> None:
-    """Import, and keep the collector of every fork away from what is there now.
+    """Import, and keep the collector of every fork away from the present objects.
 
     A fork would copy each page that a collection touches, and its end would take a second.
     """

@@ -124,7 +124,7 @@ class Sums(Dataset[dict[str, Tensor]]):
         Args:
             family: of the model.
             tokens: of a window.
-            written: tokens that an encoder-decoder writes of it; None: what is missing in it.
+            written: tokens that an encoder-decoder writes of it; None: the missing part.
         """
         self._family, self._tokens = family, tokens
         self._written = max(1, tokens // _MISSING) if written is None else written
@@ -160,7 +160,7 @@ def _masked_batch(window: Tensor, index: int) -> dict[str, Tensor]:
 
 
 def _with_a_gap(window: Tensor, following: Tensor, written: int) -> dict[str, Tensor]:
-    """The middle, a quarter at most, is missing and has to be said, then what follows."""
+    """The middle, a quarter at most, is missing and must be predicted, then the continuation."""
     gap = min(written, max(1, len(window) // _MISSING))
     start = (len(window) - gap) // 2
     given = window.clone()
@@ -173,7 +173,7 @@ def build(base: RawConfig) -> nn.Module:
     """A model with fresh weights.
 
     Raises:
-        ConfigError: transformers is not installed, or the file lacks what its model needs.
+        ConfigError: transformers is not installed, or the file lacks a value that its model needs.
     """
     family = family_of(base)
     names = _MIXTRAL if _has_experts(base) else _FAMILIES.get(family, _LLAMA)

@@ -59,7 +59,7 @@ def arm_probe() -> Probe | FirstForwardProbe | None:
 
 
 class Probe:
-    """Hears what the script does, and speaks for a rank once it has claimed it."""
+    """Observes the script, and reports for a rank once it has claimed it."""
 
     silent: bool
     _optimizers: WeakKeyDictionary[Optimizer, int]

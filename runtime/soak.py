@@ -95,7 +95,7 @@ class AsideWatch:
         """The failure with its place; None if the steps were made and it is none of the soak's.
 
         It is unknown whether a script can go on if its data ends early: after the steps only a
-        lack of memory counts, and what fails in the evaluation or the checkpoint itself.
+        lack of memory counts, and failures in the evaluation or the checkpoint itself.
         """
         blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
         if self.went_on is None or blamed:
@@ -143,7 +143,7 @@ class Pauses(Protocol):
     """Numbers of steps with a pause before them that their time excludes."""
 
     pause: Any
-    """Mark of the end of what was done since the last step; None: nothing was."""
+    """Mark of the end of the work since the last step; None: there was none."""
 
     def on_pause(self) -> None:
         """A part of an evaluation or of a checkpoint has just passed."""
@@ -170,7 +170,7 @@ class Unfinished:
         *,
         now: bool = False,
     ) -> None:
-        """Write what ``result`` says, if it is time, something else is under way, or ``now``."""
+        """Write ``result()``, if it is time, something else is under way, or ``now``."""
         if not now and under_way is self._under_way and real_time.monotonic() < self._due_s:
             return
         if (said := result()) is None:
@@ -182,7 +182,7 @@ class Unfinished:
 
 
 class Beside:
-    """Receives it in order; ``data`` is what a soak does with loaders."""
+    """Receives it in order; ``data`` controls the loaders of a soak."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Beside:
         pauses: Pauses,
         so_far: Callable[[], RankResult | None],
     ) -> None:
-        """``so_far`` is what the rank has to say by now; None: another speaks for it."""
+        """``so_far`` is the rank's report by now; None: another process reports for it."""
         self.data: TrainingData | None = None
         self.took_longest = False
         """True if the last step was given the longest batch, by the maker of the steps."""
@@ -225,7 +225,7 @@ class Beside:
         self.note()
 
     def on_resume(self) -> None:
-        """The training goes on after what was done between its steps, if anything was."""
+        """The training goes on after the work between its steps, if any."""
         if self._pauses.pause is not None:
             self._watch.on_resume()
             self._pauses.on_resume()
@@ -238,9 +238,9 @@ class Beside:
             self.data.on_step()
 
     def goes_on(self, agreed: Callable[[bool], bool]) -> bool:
-        """After the last step: whether the script goes on to what it does after an epoch.
+        """After the last step: True if the script goes on to its actions after an epoch.
 
-        ``agreed`` makes what this rank wants the word of all.
+        ``agreed`` turns this rank's wish into a decision of all ranks.
         """
         data = self.data
         if not agreed(data is not None and data.can_end and self._watch.is_lacking):
@@ -272,7 +272,7 @@ class Beside:
         return replace(seen, epoch_batches=self.data.epoch_batches) if self.data else seen
 
     def note(self, *, now: bool = False) -> None:
-        """Write down in a soak what the rank has to say by now, if it is time or ``now``."""
+        """Write the rank's report by now in a soak, if it is time or ``now``."""
         if self._unfinished is not None:
             self._unfinished.note(self._watch.under_way, self._so_far, now=now)
 
@@ -364,7 +364,7 @@ class TrainingData:
         self.is_new_epoch = False
         """True if it trains on batches drawn since its data ended."""
         self._new: WeakSet[Any] = WeakSet()
-        """Iterators that were drawn from since the last pass: nobody knows yet what for."""
+        """Iterators that were drawn from since the last pass: their purpose is not yet known."""
         self._training: WeakSet[Any] = WeakSet()
         self._in_step: WeakSet[Any] = WeakSet()
         """Loaders that the training has drawn from since its last step."""
@@ -385,7 +385,7 @@ class TrainingData:
     def gave_longest(self) -> bool:
         """True if the last step was made from the longest batches.
 
-        Known if no more than the batches of a step are drawn ahead, by those of the first.
+        Known only if at most a step's batches are drawn ahead, judged by the first step.
         """
         if not self._gave or len(self._draws) < _AHEAD:
             return False
@@ -428,7 +428,7 @@ class TrainingData:
         return self.is_new_epoch
 
     def evaluates(self) -> None:
-        """A model is called without gradients: what was drawn last was for that."""
+        """A model is called without gradients: the last drawn batch was for that."""
         self._forget()
 
     def on_step(self) -> None:

@@ -296,7 +296,7 @@ class Stage(nn.Module):
         return self.index == self.count - 1
 
     def begin_at_first_block(self) -> Any:
-        """Put what is received in front of the first block; to be called after all other hooks.
+        """Put the received tensors in front of the first block; call it after all other hooks.
 
         Returns a handle that takes it away again.
         """
@@ -413,7 +413,7 @@ class NoEmbedding(nn.Module):
 
 
 class RunsLater(nn.Module):
-    """Holds the place of what the last stage has."""
+    """A placeholder for modules of the last stage."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Clusters by short names, and what their GPUs can hold.
+"""Clusters by short names, and the memory of their GPUs.
 
 ``8xA100-SXM-80GB`` is one node, ``64x8xH100-SXM-80GB`` are 64 of them, and
 ``1x8xA100-SXM-40GB+3x4xA10G-24GB`` is a mixed cluster.
@@ -77,12 +77,12 @@ def _number_hosts(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def cluster_template() -> str:
-    """A cluster file with every key and what it means."""
+    """A cluster file with every key and its meaning."""
     return (Path(__file__).parent / "cluster.template.yaml").read_text(encoding="utf-8")
 
 
 def equal_nodes(nodes: int, gpus: int, gpu: str) -> ClusterSpec:
-    """Equal nodes with their usual links.
+    """Equal nodes with their default links.
 
     Raises:
         ConfigError: an unknown GPU, or a count that is out of range.
@@ -109,7 +109,7 @@ def usable_bytes(gpu: str) -> int:
 
 
 class NodeGroup(BaseModel):
-    """Equal nodes of a cluster file; what is omitted is usual for such a GPU."""
+    """Equal nodes of a cluster file; omitted values are the defaults of the GPU."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -1,6 +1,6 @@
 """A Hugging Face ``config.json`` as an Architecture, without transformers.
 
-Each model type is a row of names and traits; what a row does not say has the usual name.
+Each model type is a row of names and traits; names that a row omits have their defaults.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PART_NAMES = frozenset({"hidden_size", "num_hidden_layers", "d_model", "embed_d
 _NOT_MODELLED: Mapping[str, tuple[str, Any]] = MappingProxyType(
     {"gpt2": ("add_cross_attention", False), "opt": ("word_embed_proj_dim", None)}
 )
-"""Settings of known types that change their weights, with the usual value; None: hidden_size."""
+"""Settings of known types that change their weights, with the default value; None: hidden_size."""
 _MOST = 1 << 40
 """No size of a model is above this."""
 
@@ -146,7 +146,7 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
     Args:
         config: the document.
         name: for messages and tables.
-        usual: read an unknown type by the usual names (as transformers spells any type's).
+        usual: read an unknown type by the default names (as transformers spells any type's).
 
     Raises:
         ConfigError: the type is unknown, a part or setting is not modelled, or a size is missing
@@ -196,7 +196,7 @@ _COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
 
 
 def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with what its type has if the document is silent."""
+    """The document with its type's defaults for missing values."""
     usual = _defaults().get(str(document.get("model_type")), {})
     counted = any(name in document for name in _COUNTS)
     kept = {key: value for key, value in usual.items() if not (counted and key in _COUNTS)}
@@ -310,7 +310,7 @@ def _latent(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that single model types have besides the usual shapes."""
+    """Fields that only certain model types have, besides the common shapes."""
     kind, hidden = document.get("model_type"), shapes.get("hidden", 0)
     found: dict[str, Any] = {}
     if kind in ("bert", "roberta"):  # token types, a norm, the pooler
@@ -343,7 +343,7 @@ def _attention_of(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gated_delta(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of layers without attention; the usual sizes if the document has none."""
+    """The state of layers without attention; the default sizes if the document has none."""
     usual = {"full_attention_interval": 4, "linear_num_key_heads": 16, "linear_key_head_dim": 128}
     usual |= {"linear_num_value_heads": 32, "linear_value_head_dim": 128}
     given = {**usual, **{name: document[name] for name in usual if document.get(name)}}

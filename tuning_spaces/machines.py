@@ -56,7 +56,7 @@ def unknown_gpu(name: str) -> ConfigError:
 def machine(
     gpu: str, *, gpus_per_node: int | None = None, network_bytes_per_s: float | None = None
 ) -> Machine:
-    """Nodes of one GPU; what is None is what such nodes have usually.
+    """Nodes of one GPU; None means the default of such nodes.
 
     Args:
         gpu: name or alias.
@@ -194,7 +194,7 @@ def _rates() -> dict[str, dict[str, tuple[CollectiveRate, ...]]]:
 _LOOPBACK_BYTES_PER_S = 0.3e9
 _LOOPBACK_LATENCY_S = 1.5e-3
 """Rates of gloo while its ranks compute on the same cores: what ZeRO 1 to 3 took longer than
-ZeRO 0 in benchmarks/results/deepspeed_peer_2cpu.json (2 ranks; alone they reach 1 GB/s and
+ZeRO 0 in benchmarks/results/deepspeed_peer_2cpu.json (2 ranks; without load they reach 1 GB/s and
 0.35 ms)."""
 
 

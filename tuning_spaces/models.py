@@ -77,7 +77,7 @@ def known_model(name: str) -> Architecture | None:
 
 
 def build_architecture(name: str, shapes: Mapping[str, Any]) -> Architecture:
-    """An architecture from its numbers; what is missing follows from the others.
+    """An architecture from its numbers; missing numbers follow from the others.
 
     ``head`` is hidden / heads, ``ffn`` four times hidden, ``kv_heads`` as many as heads. Besides
     the fields of ``Architecture``, shorthand for weights that they do not give:
@@ -125,7 +125,7 @@ def _no_head(a: Architecture, shapes: Mapping[str, Any]) -> str | None:
 
 
 def _with_others(a: Architecture, short: Mapping[str, Any]) -> Architecture:
-    """Count what shorthand says into ``other_parameters`` and ``other_layer_parameters``."""
+    """Count shorthand weights into ``other_parameters`` and ``other_layer_parameters``."""
     norm = (2 if a.biases else 1) * a.hidden
     stacks = 2 if a.encoder_layers else 1
     other = short.get("relative_positions", 0) * a.heads * stacks

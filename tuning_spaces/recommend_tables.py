@@ -103,7 +103,7 @@ def usual_of(family: str) -> tuple[int, int] | None:
 
 
 def shipped_base_config(stem: str) -> Path | None:
-    """Our file for one of NVIDIA's ``base_configs/<stem>.yaml``; None if we have none."""
+    """Our copy of NVIDIA's ``base_configs/<stem>.yaml``; None if we have none."""
     path = _CONFIGS / f"{stem}.yaml"
     return path if path.is_file() else None
 
@@ -165,7 +165,7 @@ def grid_rows(generation: int) -> tuple[GridRow, ...]:
 
 @cache
 def published_speeds() -> tuple[PublishedSpeed, ...]:
-    """NVIDIA's published speeds over what we predict for the best layout."""
+    """NVIDIA's published speeds over our predictions for the best layout."""
     return tuple(
         PublishedSpeed(
             training=f"{row['config']} {row['gpu']} {row['precision']}", ratio=float(row["ratio"])

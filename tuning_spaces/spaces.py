@@ -152,7 +152,7 @@ def parse_space(document: RawConfig, section: Section, origin: str) -> tuple[Spa
     """The knobs of one section, in its order.
 
     Raises:
-        ConfigError: it lists what is not a knob of a space.
+        ConfigError: it lists a name that is not a knob of a space.
     """
     return tuple(
         knob for piece in _pieces(document, section, origin) for knob in _knobs(piece, origin)
@@ -240,7 +240,7 @@ class ZeroSearch:
 
     Attributes:
         stages: ZeRO stages that are searched.
-        given: what the user's ``zero_optimization`` says besides the stage, by dotted name;
+        given: the user's ``zero_optimization`` besides the stage, by dotted name;
             a list asks to search.
         origin: of ``given``, for people.
         file: a space that the user named for this run; weighs more than ``given``.

@@ -1,4 +1,4 @@
-"""Training codes: their habits, and what they can be asked for; one row of ``trainers.json``."""
+"""Training codes: their habits, and their features; each is a row of ``trainers.json``."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def _scores(workload: Workload) -> Split:
 
 
 def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
-    """Input, what the activation function reads (twice that when gated), what it gives."""
+    """Input, the activation function's input (twice as large if gated), and its output."""
     inner = (2 if a.gated else 1) * ffn * size + ffn * product_bytes
     return Split(whole=a.hidden * product_bytes, split=inner)
 
@@ -273,7 +273,7 @@ def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
 def _experts(workload: Workload, product_bytes: float) -> Split:
     """Each token's copies to its experts, their MLPs and results, and the router.
 
-    Results are kept for the gradients of the router, except where its weights scale what enters
+    Results are kept for the gradients of the router, unless its weights scale what enters
     an expert's last matrix (Megatron-Core since 0.12).
     """
     a = workload.architecture
@@ -316,13 +316,13 @@ _PARALLEL_LOGIT_BYTES = 18.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivationBytes:
-    """Bytes of one rank: kept for the backward pass, then what comes and goes.
+    """Bytes of one rank: kept for the backward pass, then temporary.
 
     Attributes:
         inputs_SC: inputs of layers that are recomputed in full.
-        embedding_SC: tokens and what the embedding keeps.
+        embedding_SC: tokens and the embedding's saved values.
         logits_SC: logits, the loss and their gradients, on the last stage.
-        working_SC: the layer being computed (again), beyond what ``logits_SC`` leaves free.
+        working_SC: the layer being computed (again), beyond the room left by ``logits_SC``.
     """
 
     norms_SC: Floats
@@ -417,7 +417,7 @@ def _by_kind(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Fl
     """Bytes per token by recomputation.
 
     Args:
-        workload: what is trained.
+        workload: the training.
         make: whether the layer has experts, and whether it attends to an encoder.
         kind: an attribute of ``LayerActivations``.
     """
@@ -433,7 +433,7 @@ def _by_kind(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Fl
 
 @lru_cache(maxsize=64)
 def _again_by_kind(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats, Floats]:
-    """Bytes per token of what a layer makes again, and of its gradients; as ``_by_kind``."""
+    """Bytes per token of a layer's recomputed values, and of its gradients; as ``_by_kind``."""
     sparse, crossed = make
     framework = workload.software.framework
     every = kept_activations(

@@ -148,7 +148,7 @@ class ErrorBelief:
     Attributes:
         mean_R: the most probable ones.
         covariance_RR: of their errors, without ``noise``.
-        noise: spread of what no effect explains, two runs of one setting included.
+        noise: spread that no effect explains, two runs of one setting included.
     """
 
     mean_R: Floats
@@ -163,7 +163,7 @@ class ErrorBelief:
         return ErrorBelief(mean_R=np.zeros(count), covariance_RR=shared_RR, noise=noise)
 
     def spread(self, row: int) -> float:
-        """Standard deviation of what a run of a row would show."""
+        """Standard deviation of the measured error in a run of a row."""
         return float(np.sqrt(self.covariance_RR[row, row] + self.noise**2))
 
     def after(self, rows_M: Ints, logs_M: Floats) -> ErrorBelief:
@@ -182,7 +182,7 @@ class ErrorBelief:
         )
 
     def surprises(self, rows_M: Ints, logs_M: Floats) -> Floats:
-        """Each measured error by how many spreads it is off what all the others let expect.
+        """Distance of each measured error from its prediction by all the others, in spreads.
 
         Equation 5.12 of the same book, left-one-out prediction.
         """

@@ -62,8 +62,8 @@ class Remedy:
     """Changes that make it fit.
 
     Attributes:
-        changes: what to set, such as ``recompute=full``.
-        peak_bytes: what the fullest rank then needs.
+        changes: settings to change, such as ``recompute=full``.
+        peak_bytes: memory that the fullest rank then needs.
         step_s: seconds of a step with them; None if no time model covers it.
         host_bytes: host memory that a node then needs.
     """

@@ -7,8 +7,8 @@ Inside a node: lines through measured all-reduces, the quicker of the protocols 
 Across nodes: NCCL's rings, whose members in a node share its cards with the other groups there
 (Thakur et al. 2005; NCCL tests, "Performance": bus bandwidth). A ring with one rank in each node
 stays on one rail, the cards of equal number that share a leaf switch; with several ranks in each
-of them it enters by one card and leaves by another, across the spine, where rings of other groups
-are, too (NVIDIA, NCCL's documentation of NCCL_CROSS_NIC).
+of them it enters by one card and leaves by another, across the spine, which rings of other groups
+share (NVIDIA, NCCL's documentation of NCCL_CROSS_NIC).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def core_product_s(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physics:
-    """Efficiencies are fractions of what the hardware can do at best; times are in seconds."""
+    """Efficiencies are fractions of the hardware's peak; times are in seconds."""
 
     sustained: float = 0.867
     """Clock under a long load over the clock of one benchmarked product."""
@@ -210,7 +210,7 @@ class Physics:
     rings that keep to one rail."""
     network_latency_s: float = 1.53e-05
     hop_s: float = 1.03e-05
-    """One step of a ring across nodes; gathers have no trees to cut their number."""
+    """Latency of a step of a ring across nodes; gathers have no trees to cut their number."""
     shard_overlap: float = 0.858
     """Part of a layer's compute behind which gathers of sharded weights hide."""
     tensor_overlap: float = 0.103
@@ -273,7 +273,7 @@ class Machine:
 
     @property
     def domain_network_bytes_per_s(self) -> float:
-        """One direction of all network cards of a domain together."""
+        """Bandwidth of all network cards of a domain together, in one direction."""
         return self.node_network_bytes_per_s * self.domain / self.gpus_per_node
 
 

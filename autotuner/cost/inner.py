@@ -1,6 +1,6 @@
-"""One micro-batch of one layer, and of embedding and head, on one rank.
+"""Times of a micro-batch on a rank: of a layer, of the embedding and of the head.
 
-For a profiled model it is the micro-batch of all layers, and one rank's part of the model.
+For a profiled model they cover all layers, and one rank's part of the model.
 
 Shapes: U = distinct inner layouts. Layers with and without experts are averaged.
 """
@@ -83,13 +83,13 @@ class InnerTimes:
     last_s_U: Floats
     ends_ideal_s_U: Floats
     slowest_s_U: Floats | None = None
-    """One layer of the slower stack, if encoder and decoder see different lengths."""
+    """Time of a layer of the slower stack, if encoder and decoder see different lengths."""
     after_s_U: Floats | None = None
-    """One layer with experts, if leading layers have none."""
+    """Time of a layer with experts, if leading layers have none."""
 
     @property
     def layer_s_U(self) -> Floats:
-        """Everything that one layer takes."""
+        """Total time of a layer."""
         return self.busy_s_U + self.again_s_U + self.exposed_s_U + self.launch_s_U
 
 
@@ -216,7 +216,7 @@ def _tensor_s(
 ) -> Floats:
     """An all-reduce after the MLP and each attention of a pass (Shoeybi et al. 2019, section 3).
 
-    Where the sequence is parallel they are gathers and scatters of the same bytes.
+    If the sequence is parallel, they are gathers and scatters of the same bytes.
     """
     physics, workload, sums = machine.physics, stack.workload, 1.0 + stack.attentions
     one = ring_s(
@@ -330,7 +330,7 @@ def _ends(
 ) -> tuple[Floats, Floats, Floats]:
     """Embedding on the first stage; logits and loss on the last one.
 
-    Of an encoder-decoder logits are of what the decoder writes.
+    An encoder-decoder has logits only for the decoder's tokens.
     """
     model, seq = workload.architecture, workload.sequence_length
     core, wide = kernels.core, kernels.widening

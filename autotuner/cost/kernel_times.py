@@ -58,7 +58,7 @@ class KernelTimes(Protocol):
         """Host time of an optimizer step of any size."""
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
-        """One micro-batch of one of the layers, for each distinct inner layout."""
+        """Times of a micro-batch in a single layer, for each distinct inner layout."""
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
         """The optimizer's step on all weights of a rank, before ZeRO shares them."""
@@ -201,7 +201,7 @@ it reads the weight twice, and reads and writes its gradient."""
 class ProfiledLines:
     """A model whose micro-batches were timed whole; NaN if none was.
 
-    A line through the timings gives what each sample costs at the rate that large micro-batches
+    A line through the timings gives the cost of each sample at the rate that large micro-batches
     reach, and the fixed cost of each micro-batch: the host's work, and the traffic of weights.
     Ranks that share these take their part, and join it over the ``network``.
     """

@@ -171,7 +171,7 @@ Product: TypeAlias = tuple[Numbers, Numbers, Numbers, Numbers]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttentionTimes:
-    """Attention of one layer; ``again_s`` makes what comes of latents once more."""
+    """Attention of one layer; ``again_s`` computes the expanded latents once more."""
 
     forward_s: Floats
     backward_s: Floats
@@ -213,7 +213,7 @@ def layer_times(
     *,
     experts: Experts | None,
 ) -> LayerTimes:
-    """One layer, with its own MLP or with ``experts``."""
+    """Times of a layer, with its own MLP or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens, alone = _tokens(workload, inner), _on_one_rank(inner)
     if experts is None:
@@ -399,8 +399,8 @@ def _attention_core(
 
     Over ``keys`` keys; by default over the sample's own tokens, as far as the window goes.
 
-    A flash kernel skips what a causal mask hides and makes the scores again in its backward pass
-    (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
+    A flash kernel skips the masked half of causal attention and recomputes the scores in its
+    backward pass (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
     """
     model, physics = workload.architecture, kernels.physics
     if model.state is not None:
@@ -436,7 +436,7 @@ def _attention_core(
 def _flash_rates(workload: Workload, kernels: Kernels) -> tuple[float, float]:
     """Operations a second of flash attention, forward and backward.
 
-    Where a GPU's own attention was measured every code is taken to call it: torch, Megatron-Core
+    If a GPU's own attention was measured, every code is taken to call it: torch, Megatron-Core
     and Transformer Engine do so on Hopper's successors.
     """
     gpu, physics, is_half = kernels.accelerator, kernels.physics, kernels.widening == 1.0

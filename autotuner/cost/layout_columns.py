@@ -1,6 +1,6 @@
 """Layouts as plain columns, their distinct parts, stacks of equal layers. Not: knobs (space).
 
-Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on). C may
+Shapes: C = candidates, U = distinct inner layouts (all that a layer on a rank depends on). C may
 be several axes, the same number in each column, that broadcast against each other: a planner that
 keeps meshes on one and the rest on another is twice as fast.
 """
@@ -65,7 +65,7 @@ class LayoutColumns:
 
     @property
     def shards_C(self) -> Ints:
-        """Ranks that share what ZeRO shards."""
+        """Ranks over which ZeRO shards."""
         return self.data_C * self.context_C
 
     @property
@@ -208,7 +208,7 @@ def _given_splits(table: CandidateTable) -> Ints | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InnerLayouts:
-    """Distinct combinations of what one micro-batch of one layer depends on."""
+    """Distinct combinations of the columns that the time of a layer depends on."""
 
     tensor_U: Ints
     context_U: Ints
@@ -224,10 +224,9 @@ class InnerLayouts:
 
 
 def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
-    """The distinct inner layouts, and for each candidate which one is its own.
+    """The distinct inner layouts, and the number of each candidate's inner layout.
 
-    Where columns broadcast, each axis is looked at by itself, so that a grid costs what its edges
-    do.
+    If columns broadcast, each axis is handled separately: a grid costs as much as its edges.
     """
     sharded = layouts.zero_stage_C >= 3
     columns: tuple[Ints, ...] = (
@@ -266,7 +265,7 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
 def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerLayouts, Ints]:
     """Layouts with kernels of distinct sizes, and for each inner layout which one has its kernels.
 
-    What is computed again does not matter to a kernel; whether weights are gathered does only if
+    Recomputation does not matter to a kernel; whether weights are gathered does only if
     the shares of ranks are cast and summed in each micro-batch (``casts_shards``).
     """
     data_U = inner.data_U if casts_shards else np.ones_like(inner.data_U)
@@ -305,7 +304,7 @@ def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
 def _number_distinct(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     """Number of each row among the distinct ones, and the first row of each distinct one.
 
-    Columns hold few small numbers, so tables of their values do what a sort would; large ones
+    Columns hold few small numbers, so tables of their values replace a sort; large ones
     are sorted.
     """
     code = np.zeros(len(columns[0]), np.int64)
@@ -402,7 +401,7 @@ def _most_in_node(first: Ints, count: int, node: int) -> Ints:
 def layers_on(stage_SC: Ints, pipeline_C: Ints, layers: int) -> tuple[Ints, Ints]:
     """First layer and number of layers of each stage.
 
-    Where the stages do not divide the layers but would with embedding and head counted as one
+    If the stages do not divide the layers but would with embedding and head counted as one
     each (Llama 3, 2024, section 3.3.2: 126 layers on 16 stages), the ends have one layer less;
     otherwise the first stages have one more.
     """

@@ -1,7 +1,7 @@
 """Layouts that cannot exist, by named rules over columns.
 
-A rule is one function of columns. A planner counts what each one drops; a message about a single
-layout finds the valid values by asking the same function.
+A rule is one function of columns. A planner counts the layouts that each one drops; a message
+about a single layout finds the valid values by asking the same function.
 
 Shapes: S = stages, C = candidates. The last stage has the head, the first one the embedding.
 """
@@ -180,7 +180,7 @@ def rows_obeying(columns: LayoutColumns, a: Architecture, sequence: int) -> Bool
 
 
 def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """One sentence on the first rule that a layout breaks, with valid values; "" if none.
+    """A sentence on the first rule that a layout breaks, with valid values; "" if none.
 
     Args:
         layout: the layout.
@@ -411,7 +411,7 @@ def _byte_seconds(machine: Machine, stages: int, ranks: int) -> tuple[float, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageTimes:
-    """One micro-batch, forward and backward: on the slowest stage, and on all of them in a row.
+    """Forward and backward seconds of a micro-batch: on the slowest stage, and on all in a row.
 
     ``paced_s_C`` is the slowest stage with its exposed sends.
     """
@@ -423,7 +423,7 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerSeconds:
-    """One layer and micro-batch: of the mean layer, and of the stack with slower layers.
+    """Time of a micro-batch in the mean layer, and in a layer of the slower stack.
 
     ``after_s_C`` is a layer behind leading layers of another make; None: as the mean layer.
     ``fullest_C`` is the part of all layers' time on the slowest stage, if it is known.

@@ -1,4 +1,4 @@
-"""Memory of one rank by formula, part by part. Not: what fits (a rule of the planner).
+"""Memory of one rank by formula, part by part. Not here: the limit (a rule of the planner).
 
 ``memory_bytes`` is for transformers by their published shapes on any layout, stage by stage;
 ``memory_parts`` for our own runtime and whatever model it profiled: stored weights are fp32;
@@ -95,12 +95,12 @@ class MemoryParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RankMemory:
-    """The fullest stage: what is there at once, and what comes at different times.
+    """The fullest stage: permanent memory, and memory used at different times.
 
     Attributes:
-        again: what a block makes again in its backward pass.
-        loss: logits and what else the loss makes of them.
-        temporary: what the update of all weights makes.
+        again: values that a block recomputes in its backward pass.
+        loss: logits and the loss's other values.
+        temporary: temporary values of the update of all weights.
     """
 
     parts: MemoryParts
@@ -322,7 +322,7 @@ REUSED = 0.5
 loss's memory, or an update's temporaries in the activations' memory. The rest stays reserved
 (torch's caching allocator splits segments, and does not join two of them)."""
 COMPILED_FRAGMENTATION = 0.01
-"""That share if a compiler plans the reuse of buffers."""
+"""The same share if a compiler plans the reuse of buffers."""
 _LIVE_VALUES = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` by default."""
 
@@ -335,7 +335,7 @@ class Overheads:
         gathered_SC: weights in use beyond those at rest, and gradients before they are shared.
         communication_SC: buckets, pipeline buffers and NCCL's own.
         context_SC: of the device's driver and libraries.
-        fragmentation_SC: what the allocator cannot use.
+        fragmentation_SC: memory that the allocator cannot use.
         update_SC: temporaries of the optimizer beyond the room that activations leave to them.
     """
 
@@ -385,8 +385,8 @@ def _sharding_buffers(
 ) -> tuple[Floats, Floats]:
     """Whole weights and gradients in use, and buckets, at each candidate's ZeRO stage.
 
-    Where the buffers of a stage would take more than it saves, a rank needs what the stage before
-    does: units and buckets are then as large as all that there is, which is not sharded at all.
+    If the buffers of a stage would take more than it saves, a rank needs as much as at the stage
+    before: units and buckets are then as large as the whole model, which is not sharded at all.
     """
     gathered: list[Floats] = []
     buckets: list[Floats] = []
@@ -464,7 +464,7 @@ def memory_bytes(
 
     Args:
         columns: the layouts; shapes that broadcast.
-        workload: what is trained.
+        workload: the training.
         stages: stages of the pipeline as rows, broadcast against the candidates; None takes those
             few of which one is the fullest.
         given_SC: layers of each of ``stages``, which are then all of them; None: they are even.

@@ -3,7 +3,7 @@
 A rule is bytes for each weight, in part on every data-parallel rank and in part shared by them.
 
 Source:
-    Rajbhandari et al. 2020, "ZeRO", section 3 (what each stage shards). Megatron-LM,
+    Rajbhandari et al. 2020, "ZeRO", section 3 (the state that each stage shards). Megatron-LM,
     docs/source/api-guide/dist_optimizer.md (4 + 16/d, 6 + 12/d, 8 + 8/d bytes; 20, 18, 16 without
     it). DeepSpeed, runtime/zero/stage_1_and_2.py (flat gradients of a share) and
     runtime/bf16_optimizer.py (fp32 gradients besides 16-bit ones). FSDP2: fp32 shards throughout
@@ -246,7 +246,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One part of memory: bytes ``whole`` on every data-parallel rank, or ``shared`` by them."""
+    """A part of memory: bytes ``whole`` on every data-parallel rank, or ``shared`` by them."""
 
     whole: float
     shared: float
@@ -299,7 +299,7 @@ def resting_bytes(
         part: a field of ``_Bytes``.
         counts: the weights that have it.
         columns: the layouts.
-        workload: what is trained.
+        workload: the training.
     """
     rules = [_rule(part, stage, workload) for stage in range(_STAGES)]
     whole = np.array([rule.whole for rule in rules])[columns.zero_stage_C]

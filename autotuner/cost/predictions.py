@@ -1,4 +1,4 @@
-"""The door to cost: what is predicted of each candidate, and what that rules out.
+"""The door to cost: the predictions for each candidate, and the candidates they rule out.
 
 A model is known by its shapes (``Architecture``), on equal machines whose GPUs are known, or by a
 run or a trace (``ModelSpec``), on whatever machines there are.
@@ -68,7 +68,7 @@ EXPERTS_BAND = 0.42
 PROFILED_BAND = 0.3
 """Relative error to expect of a step's seconds; a guess until predictions are calibrated."""
 EAGER_BAND = 0.5
-"""The same of a script that was traced, not run; a guess: no table has such models."""
+"""The error for a script that was traced, not run; a guess: no table has such models."""
 _UNREPEATED_BAND = 1.0
 """The same if only FLOPs are known and no repeated blocks tell how many kernels there are."""
 
@@ -234,7 +234,7 @@ def memory_rule(
 def state_beyond_memory(
     space: SearchSpace, workload: Workload, cluster: ClusterSpec
 ) -> str | None:
-    """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
+    """Explain that no candidate's ranks can hold even weights, gradients and optimizer state.
 
     None if a candidate may fit, or if no formula covers it.
     """

@@ -38,7 +38,7 @@ class Abilities:
 
     Attributes:
         parallel: kinds besides data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
-            ``uneven``: a micro-batch of its own for each data-parallel rank.
+            ``uneven``: a separate micro-batch size for each data-parallel rank.
         zero: each ZeRO stage with the code's own name for it.
         zero_in_pipelines: ZeRO stages that it combines with pipelines.
         zero_beside_tensor: ZeRO stages that it combines with tensor or context parallelism.
@@ -276,7 +276,7 @@ def _fused_bytes(
 def _plain_bytes(
     workload: Workload, inner: InnerLayouts, tokens: Floats, experts: Experts | None
 ) -> tuple[Floats, Floats]:
-    """The same of plain PyTorch, in the forward and in the backward pass.
+    """Traffic of plain PyTorch, in the forward and in the backward pass.
 
     Forward: two norms read and write, three products have their input cast, and two sums add what
     a product gave to the residual. Backward: each norm has two kernels, which read and write five

@@ -294,7 +294,7 @@ def profiled_step_parts(
         table: the candidates.
         workload: a profiled model and its precision.
         network: network between ranks; None skips communication.
-        kernels: seconds of micro-batches; by default those of the model's profile.
+        kernels: seconds of micro-batches; by default from the model's profile.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     times = kernels or ProfiledLines(spec=spec, value_bytes=size, network=network)

@@ -163,7 +163,7 @@ def _norm(a: Architecture) -> int:
 def _mean(
     sparse: LayerWeights, plain: LayerWeights, layers: int, with_experts: int
 ) -> tuple[LayerWeights, int]:
-    """The mean of layers with and without experts, and what rounding it loses in all."""
+    """The mean of layers with and without experts, and the total loss by rounding it."""
 
     def mean(one: int, other: int) -> int:
         return (one * with_experts + other * (layers - with_experts)) // layers
@@ -329,7 +329,7 @@ class StagePieces:
         return total
 
     def split_total(self, value: Callable[[SplitPart], float]) -> Floats:
-        """Sum of a value of what tensor ranks share out, on each stage."""
+        """Sum of a value over the parts that tensor ranks share out, on each stage."""
         return self.total(lambda block: value(block.split or NO_SPLIT))
 
     def repeated_total(self, value: Callable[[BlockSpec], Floats | float]) -> Floats:

@@ -55,7 +55,7 @@ ENGINE_HABITS = {
         attention_kernels=18,
         step_kernels=20,
     ),
-    # CUDA graphs, fused norms, flash attention over a paged cache; schedules beside the device,
+    # CUDA graphs, fused norms, flash attention over a paged cache; schedules alongside the device,
     # by default since 0.14. custom_all_reduce.py: below 8 MiB; arg_utils.py: 8,192 tokens at once
     "vllm": EngineHabits(
         small_kernels=3,

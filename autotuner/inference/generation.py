@@ -23,7 +23,7 @@ class Generation:
         input_tokens: of a prompt; an encoder reads them all.
         output_tokens: of an answer, the first one included.
         precision: of the matrix products.
-        beam_width: answers of a sample that are written beside each other.
+        beam_width: number of answers of a sample that are written in parallel.
     """
 
     model: Architecture

@@ -48,7 +48,7 @@ ms (GPT-2) and 0.35 ms (Llama) for a tiny layer (``benchmarks/cpu_constants.py``
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """One GPU of a machine, and the engine on it."""
+    """A GPU of a machine, and the engine on it."""
 
     machine: Machine
     engine: EngineHabits
@@ -79,8 +79,8 @@ class Rank:
     def products_s(self, products: Iterable[Product]) -> Floats:
         """Products one after the other.
 
-        One of few rows reads its weights once, whatever its rows, and computes as narrow tiles do:
-        all multiprocessors share it along k.
+        A product of few rows reads its weights once, whatever its rows, and computes as narrow
+        tiles do: all multiprocessors share it along k.
         """
         kernels = self.kernels
         gpu, physics, size = kernels.accelerator, kernels.physics, self.generation.weight_bytes

@@ -80,7 +80,7 @@ def estimate_generation(
             layers can be shared out so is not asked here.
         generation: the model and its lengths.
         machine: equal nodes of equal GPUs, or of processes of a CPU.
-        engine: what runs it.
+        engine: the engine that runs it.
     """
     points = candidates
     if isinstance(points, CandidateTable):
@@ -136,7 +136,7 @@ def step_times(points: PointColumns, rank: Rank) -> PhaseTimes:
 def _through(
     points: PointColumns, phase: PhaseTimes, rank: Rank, tokens: int
 ) -> tuple[Floats, Floats, Floats]:
-    """One pass through all stages, the time of the slowest stage, and sends between them.
+    """Seconds of a pass through all stages, of the slowest stage, and of sends between stages.
 
     The chosen token goes back to the first stage.
     """

@@ -26,7 +26,7 @@ MOST_BATCH = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceQuestion:
-    """What is asked.
+    """The points to rank, and the limits that they must meet.
 
     Attributes:
         world: GPUs of the cluster; GPUs beyond one copy of the model run more copies.
@@ -201,7 +201,7 @@ def _points(
 
 
 def _batches(most: int, quick: int) -> Iterator[int]:
-    """Powers of two, and both ends: what fits, and what is within the bound."""
+    """Powers of two, and the largest batches that fit and that are within the bound."""
     most = min(most, MOST_BATCH)
     powers = (1 << bits for bits in range(MOST_BATCH.bit_length()))
     yield from sorted({n for n in (*powers, most, min(most, quick)) if 1 <= n <= max(most, 1)})

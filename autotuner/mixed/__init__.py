@@ -1,4 +1,4 @@
-"""Layouts on clusters whose nodes differ: which nodes, in what order, what each of them does."""
+"""Layouts on clusters whose nodes differ: which nodes, their order, and their shares."""
 
 from .candidates import (
     MIXED_DEGREES,

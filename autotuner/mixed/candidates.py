@@ -46,7 +46,7 @@ def node_orders(
 ) -> Ints:
     """Kinds of all nodes, in every distinct order: shape (orders, nodes).
 
-    Where these are more than ``most``, each pair of a first and a last kind is tried with the
+    If there are more than ``most``, each pair of a first and a last kind is tried with the
     nodes between them sorted by memory and by network, both ways, and all rotations.
     """
     if math.factorial(sum(counts)) // math.prod(map(math.factorial, counts)) <= most:
@@ -71,7 +71,7 @@ def rotations(counts: Sequence[int], kinds: Sequence[int] | None = None) -> Ints
 
 
 def _all_orders(left: list[int]) -> Iterator[tuple[int, ...]]:
-    """StagePlaces for the first kind among all nodes, then the others in what is free."""
+    """StagePlaces for the first kind among all nodes, then the others in the free places."""
     size = sum(left)
     if len(left) == 1:
         yield (0,) * size

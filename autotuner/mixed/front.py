@@ -1,7 +1,7 @@
 """Time against money over the parts of a mixed cluster: which of them to take, and how safely.
 
 A part is paid whole while it trains, so that its fastest layout is its cheapest one, and the best
-row of each part is enough. Money is linear in prices: what follows of them is exact.
+row of each part is enough. Money is linear in prices, so this is exact.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PriceRange:
 
     Attributes:
         kind: its number.
-        low, high: USD an hour; 0 and infinity where no price on that side changes it.
+        low, high: USD an hour; 0 and infinity if no price on that side changes it.
         below, above: the row that is chosen beyond that price; None if none is.
     """
 
@@ -138,7 +138,7 @@ def _line(row: Planned, kinds: Sequence[MachineKind], kind: int) -> tuple[float,
 
 
 def with_price(kinds: Sequence[MachineKind], kind: int, price: float) -> tuple[MachineKind, ...]:
-    """Kinds with another price for one of them."""
+    """The kinds, with another price for kind number ``kind``."""
     return tuple(
         replace(one, usd_per_hour=price) if number == kind else one
         for number, one in enumerate(kinds)

@@ -30,7 +30,7 @@ class MachineKind:
         name: ``4xA10G-24GB``, as reports write it.
         machine: only such nodes; its ``gpus_per_node`` are the GPUs that train.
         count: number of these nodes.
-        memory_bytes: memory that a rank may use on one of its GPUs.
+        memory_bytes: memory that a rank may use on each of its GPUs.
         usd_per_hour: price of a whole node; None if no price is known.
         measured: layers of the model on its GPUs; None: they are predicted.
     """
@@ -96,7 +96,7 @@ def with_measured(
 ) -> InnerTimes:
     """Times of which a micro-batch of one sample is as measured.
 
-    Where the host is predicted to be slower than the device at one sample, what was measured is
+    If the host is predicted to be slower than the device at one sample, the measured time is
     the host's time, which larger micro-batches share; else all parts scale with it.
 
     Args:

@@ -1,4 +1,4 @@
-"""One layout on nodes that differ: its slots, its price, and the samples of each replica.
+"""A layout on nodes that differ: its slots, its price, and the samples of each replica.
 
 A replica computes its micro-batch on all stages, so that a stage takes as long as the slowest of
 its ranks with the samples of that rank's replica. Replica d takes ``b_d`` samples in all stages,
@@ -53,7 +53,7 @@ def largest_shares(here_DSK: Bools, samples: Sequence[int]) -> Ints:
 
 
 def with_micro_batch(columns: LayoutColumns, samples: int) -> LayoutColumns:
-    """One layout with another micro-batch in as many steps."""
+    """The layout with another micro-batch and the same accumulation."""
     return replace(columns, micro_batch_C=np.array([samples]))
 
 

@@ -41,7 +41,7 @@ _FEW_ORDERS = 64
 def mixed_plan(question: MixedQuestion) -> Plan:
     """The best rows of each part, the fastest first: enumerate, place, split, price and rank.
 
-    Where nodes have many orders, those with equal nodes together are looked at first. Of the
+    If nodes have many orders, orders with equal nodes together come first. Of the
     others only layouts are priced that may still win: their bound is below the best step so far,
     and they are at most 15 % slower than it.
 
@@ -152,7 +152,7 @@ class _Seen:
 
     @property
     def feasible(self) -> int:
-        """How many there are."""
+        """Number of rows that fit."""
         return len(self.part_R)
 
 

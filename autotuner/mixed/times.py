@@ -152,7 +152,7 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rows:
-    """Layouts on their places, with what all formulas below read.
+    """Layouts on their places, with the inputs of all formulas below.
 
     ``ranks_RSK`` are the most ranks of a stage in one node of a kind.
     """
@@ -297,7 +297,7 @@ def _roofline(kind: MachineKind, workload: Workload) -> Roofline:
 def _sends_s(rows: _Rows) -> tuple[Floats, Floats]:
     """Activations of a micro-batch to the next stage, cut over tensor and context ranks.
 
-    And what the busiest card sends in a step.
+    Also the seconds that the busiest card sends in a step.
     """
     x, work = rows.columns, rows.workload
     tokens = x.micro_batch_C * work.sequence_length / (x.context_C * x.tensor_C)
@@ -325,7 +325,7 @@ def _reductions_s(
 ) -> tuple[Floats, Floats]:
     """Seconds for a weight, and besides, in which replicas sum gradients once a step.
 
-    ZeRO 1 and 2 scatter and gather; what ZeRO 3 moves is in its layers.
+    ZeRO 1 and 2 scatter and gather; ZeRO 3's traffic is in its layers.
     """
     x, work = rows.columns, rows.workload
     sums, scatters, gathers = zero_exchanges(x)

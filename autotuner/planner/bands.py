@@ -83,7 +83,7 @@ class MeasuredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBand:
-    """Nine of ten steps lie within ``error`` of the predicted one.
+    """The error band of a prediction: nine of ten steps take the predicted time within ``error``.
 
     Attributes:
         unchecked: traits that at most one published run has, as part of a sentence.
@@ -151,7 +151,7 @@ def _mean_error(groups: tuple[MeasuredGroup, ...]) -> float:
 
 
 def _weight(group: MeasuredGroup) -> float:
-    """The root of its settings, so that one table does not decide alone; 0 for a single one."""
+    """Square root of the settings less one, so that no single table decides."""
     return math.sqrt(group.settings - 1)
 
 

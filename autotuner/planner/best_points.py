@@ -39,7 +39,7 @@ _RECOMPUTED = ("recompute_C", "recompute_layers_C")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointQuestion:
-    """What is asked.
+    """Rules and limits of a search for points.
 
     Attributes:
         rules: in the order of their checks.
@@ -56,7 +56,7 @@ class PointQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Points:
-    """One row for each point, the most promising first.
+    """Points as rows, the most promising first.
 
     Attributes:
         chance_P: to fit into memory, between 0 and 1.

@@ -1,4 +1,4 @@
-"""Well-known layouts as restrictions of what is enumerated. Not: how they did (reasons).
+"""Well-known layouts as restrictions of the enumeration. Not here: their results (reasons).
 
 Not: which layouts are well known (families).
 """

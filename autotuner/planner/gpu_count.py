@@ -1,4 +1,4 @@
-"""The fewest GPUs on which a training is within its limits. Not: what it is on them (search)."""
+"""The fewest GPUs on which a training is within its limits. Not: their layout (search)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_VAIN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCount:
-    """What was found.
+    """Result of a search for the smallest number of GPUs.
 
     Attributes:
         gpus: the fewest; None if no number is within the limits.

@@ -37,8 +37,8 @@ def family_numbers(x: LayoutColumns) -> Ints:
 def shown_families(x: LayoutColumns, seconds_C: Floats, sequence_length: int) -> Ints:
     """Rows, one from each family, without rows that only context parallelism sets apart.
 
-    Of two families that differ by it, the family with it is shown if it leads; at short sequences
-    only one of them is shown.
+    If two families differ only by it, the family with it is shown if it leads; at short sequences
+    only the faster family is shown.
     """
     numbers, has_context = family_numbers(x), x.context_C > 1
     both = numbers - _CONTEXT * has_context

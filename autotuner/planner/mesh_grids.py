@@ -247,7 +247,7 @@ def _of_ranks(ranks: int, a: Architecture, degrees: Degrees) -> Iterator[Mesh]:
 
 @cache
 def _virtual(layers: int, pipeline: int) -> tuple[int, ...]:
-    """Virtual stages that a pipeline's stages can be cut into; 1 is always one of them."""
+    """Virtual stages that a pipeline's stages can be cut into; 1 is always among them."""
     if pipeline == 1 or pipeline > layers:
         return (1,)
     cuts = {1}

@@ -90,7 +90,7 @@ class OwnRuns:
         return surprises_M
 
     def spreads_off(self, workload: Workload, machine: Machine) -> Floats:
-        """By how many spreads each run is off what was predicted of it; (M,)."""
+        """Distance of each run from its prediction, in spreads; (M,)."""
         belief = self._belief(self.likeness(self.layouts, workload, machine))
         spreads_M = np.sqrt(np.diag(belief.covariance_RR)[-len(self.layouts) :] + self.noise**2)
         return np.asarray(np.log(self.measured_s_M / self.predicted_s_M) / spreads_M)

@@ -1,4 +1,4 @@
-"""From a model and a cluster to the best layouts, and how many were ruled out by what.
+"""From a model and a cluster to the best layouts, and the number ruled out by each rule.
 
 Not: names and files (launcher), nor why a layout lost (reasons).
 """
@@ -94,7 +94,7 @@ class Ranking:
         return len(self.best()) if self._rows else 0
 
     def _settle(self) -> None:
-        """Sort what has come, and skip what is too slow."""
+        """Sort the rows so far, and drop those that are too slow."""
         rows, seconds = LayoutColumns.join(self._rows), np.concatenate(self._step_s)
         order = np.lexsort((*(getattr(rows, name) for name in _TIES), seconds))
         if self.one_each:
@@ -152,7 +152,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked.
+    """Rules, limits and order of a search for layouts.
 
     Attributes:
         most: how many layouts to rank, None for all that fit.
@@ -175,7 +175,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """One pipeline stage.
+    """A pipeline stage.
 
     Attributes:
         ranks: their numbers.
@@ -201,7 +201,7 @@ def tightest_stage(stages: Iterable[StagePlan]) -> StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """One layout with its prices.
+    """A layout with its predicted times and memory.
 
     Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline). On nodes that differ
     they fill the nodes in ``order``, so that stage s has the GPUs from ``s * tp * cp * dp`` on.
@@ -328,7 +328,7 @@ def plan(question: Question) -> Plan:
 def _look(
     grid: LayoutGrid, kept_C: Bools, question: Question, tally: _Tally, limited: dict[str, int]
 ) -> None:
-    """Price the cells of a piece, and keep what is good of them."""
+    """Price the cells of a piece, and keep the good ones."""
     limits, training = question.limits, question.training
     workload, machine = training.workload, training.machine
     costs = estimate(grid.columns, workload, machine)
@@ -369,7 +369,7 @@ def _rank(
     question: Question,
     tally: _Tally,
 ) -> None:
-    """Rank the wanted cells by their tier and time, layouts that stand apart separately."""
+    """Rank the wanted cells by their tier and time, layouts that are ranked apart separately."""
     limits, (peak_C, order_C) = question.limits, peak_and_order_C
     apart_C = np.broadcast_to(~_together(grid, question), grid.shape)
     if limits.headroom is not None:
@@ -392,7 +392,7 @@ def _together(grid: LayoutGrid, question: Question) -> Bools:
 def has_host_memory(
     costs: PredictionTable, kept_C: Bools, training: Training, dropped: dict[str, int]
 ) -> Bools:
-    """Cells of those kept whose nodes have room for what they offload; the others are counted."""
+    """Kept cells whose nodes have room for the offloaded state; the others are counted."""
     limit_bytes, needed_C = training.machine.host_memory_bytes, costs.host_bytes_C
     if limit_bytes is None or needed_C is None:
         return kept_C

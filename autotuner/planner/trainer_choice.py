@@ -35,7 +35,7 @@ def choose_trainer(
     """The trainer usually used for this on these GPUs, preferably one checked on them.
 
     Args:
-        workload: the model, the precision, and what is frozen.
+        workload: the model, the precision, and the frozen parts.
         gpus: names of all GPUs in question.
         checked: architectures of GPUs on which runs of each trainer were predicted.
     """

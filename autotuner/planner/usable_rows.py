@@ -25,10 +25,10 @@ _Row = TypeVar("_Row", bound=_HasStep)
 
 
 def plan_usable_first(question: Question) -> Plan:
-    """A plan whose first row is one to use.
+    """A plan whose first row is usable.
 
-    A layout that stands apart is among the best only if it leads all others by more than its error
-    band, or if all layouts stand apart. ``apart`` has the other layouts that are faster than the
+    A layout of ``apart`` is among the best only if it leads all others by more than its error
+    band, or if all layouts are ranked apart. ``apart`` keeps the others that are faster than the
     first row. At least half of a list can be used, and ``apart`` omits tiny leads.
     """
     found, most = plan(question), question.most
@@ -96,8 +96,8 @@ def nearest_changes(
     Args:
         same: other trainings on the same machines, each of which is tried.
         larger: the same training on more and more GPUs, up to the first usable one.
-        refused: rules that the first layout must obey; default: the rules by which it stands
-            apart.
+        refused: rules that the first layout must obey; default: the rules by which layouts are
+            ranked apart.
     """
     return (*_with_layouts(same, refused), *islice(_with_layouts(larger, refused), 1))
 

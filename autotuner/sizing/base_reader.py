@@ -1,6 +1,6 @@
-"""A base configuration's file as what it trains, and as our own runtime's configuration.
+"""A base configuration's file as a training, and as our own runtime's configuration.
 
-Both layouts are read by full path, so that a file that a user has edited says what is exported.
+Both layouts are read by full path, so that a file that a user has edited determines the export.
 Not: how a framework spells it (export).
 """
 
@@ -217,7 +217,7 @@ _MOST = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A document by the names of what is read."""
+    """A document by the names of the values that are read."""
 
     document: RawConfig
     paths: Mapping[str, KeyPath]
@@ -383,7 +383,7 @@ def _split(reader: _Reader) -> BatchSplit:
 def builtin_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
     """Batch, optimizer, schedule and precision as ``runtime.initialize`` reads them.
 
-    Degrees of model parallelism stay behind: what runs here is data-parallel.
+    Degrees of model parallelism are dropped: the training here is only data-parallel.
 
     Args:
         base: a base configuration of either layout.

@@ -37,7 +37,7 @@ _USUAL_MEMORY_GB = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
-    """One row of the tables: all sizes up to a bound."""
+    """A row of the tables: all sizes up to a bound."""
 
     family: str
     gpu_memory_gb: int
@@ -144,7 +144,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelQuestion:
-    """What is asked for.
+    """Options for the choice of a model.
 
     Attributes:
         batch: samples of a step, if given.
@@ -190,7 +190,7 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     """Shape and batch by the tables; ours, with a note, if they have none.
 
     Raises:
-        ConfigError: the size is above what the family allows, or no shape comes near it.
+        ConfigError: the size is above the family's limit, or no shape comes near it.
     """
     if asked.published is not None:
         return _choose_published(tables, asked, asked.published)

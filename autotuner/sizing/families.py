@@ -59,7 +59,7 @@ class Family:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """True if a layer counts as one of each stack."""
+        """True if the model has two stacks, each with the stated number of layers."""
         return self.rules in (Rules.T5, Rules.MT5)
 
     @property
@@ -179,7 +179,7 @@ def nearest_predefined(
 ) -> str | None:
     """The name of the family's nearest size by its ratio; None if the family has none.
 
-    Of equal sizes the nearest vocabulary (the smallest if none is asked for), then the nearest
+    Of equal sizes the nearest vocabulary (the smallest by default), then the nearest
     sequence length, then the first name.
     """
 

@@ -268,7 +268,7 @@ def sensitivities(goodput: Goodput, gpus: int, days: float) -> tuple[Sensitivity
     Args:
         goodput: as assumed.
         gpus: of the training.
-        days: of steps alone.
+        days: of steps, without interruptions.
     """
 
     def days_with(name: str, factor: float) -> float:
@@ -303,7 +303,7 @@ _NINE_OF_TEN = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedSpeed:
-    """One published training; ``ratio`` is its speed over what is predicted for the best layout.
+    """A published training; ``ratio`` is its speed over the predicted speed of the best layout.
 
     ``training`` is equal for runs that differ only in the number of GPUs.
     """

@@ -1,8 +1,8 @@
 """The values that NVIDIA's tools put on each axis of their grids.
 
 If no rule covers a model, NVIDIA's tools silently use the defaults of a class. Here such a model
-has no grid, but for two: one that NVIDIA ships a search of, which is made to run on those
-defaults, and one for which a user lists every axis. Both say that no rule covers it.
+has no grid, with two exceptions: a model whose search NVIDIA ships, which is made to run on those
+defaults, and a model for which a user lists every axis. Both say that no rule covers it.
 
 Source: NeMo-Framework-Launcher, auto_configurator, ``_set_activations_checkpoint_params`` (24.12);
 its lists hold some values twice, ours each once.
@@ -240,7 +240,7 @@ class RecomputeChoices:
     Attributes:
         virtual: layers of a stage as virtual stages; None without interleaving.
         layers: checkpointed in each (virtual) stage.
-        micro_batches: number that checkpoint, of the ones in flight.
+        micro_batches: number of the micro-batches in flight that checkpoint.
         layers_per_pipeline: checkpointed in each stage.
     """
 

@@ -95,9 +95,10 @@ def _context(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
 
 
 def _samples(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    """Two ranks with two halves of two samples compute what they would with one sample each.
+    """True unless context parallelism splits samples that its ranks could hold whole.
 
-    The same weights and tokens stand on each rank either way, but keys and values travel.
+    Two ranks with two halves of two samples compute the same as with a sample each. Weights and
+    tokens of a rank are equal either way, but keys and values travel.
     """
     return np.asarray(np.gcd(x.context_C, x.micro_batch_C) == 1)
 
@@ -209,7 +210,7 @@ def _spell(values: Mapping[str, int]) -> str:
 
 
 _MOST = 1000
-"""Points that are set beside each other; the others follow as the planner has them."""
+"""Points that are shown next to each other; the others follow in the planner's order."""
 _NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten normal numbers are."""
 _ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN

@@ -270,7 +270,7 @@ def architecture(
 ) -> Architecture:
     """The model that a base configuration of this shape describes.
 
-    T5's layers count as one of the encoder and one of the decoder each.
+    T5 has the stated number of layers in its encoder and again in its decoder.
 
     Args:
         family: whose form it has by default.

@@ -1,4 +1,4 @@
-"""Named rules that say which candidates can be; what surely needs more memory than another."""
+"""Named rules for valid candidates, and for those that surely need more memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rule:
     """A mask over a table.
 
     Attributes:
-        name: what counts and messages call it.
+        name: its name in counts and messages.
         keep: rows that may stay, from columns.
         why: one sentence on the rows that may not.
     """
@@ -227,7 +227,7 @@ def _divides(over: Floats, ranks: Ints | Floats) -> Bools:
 
 
 def degree_rule(limits: DegreeLimits) -> Rule:
-    """The degree divides what the model shares out."""
+    """The degree divides the sizes that the model shares out."""
     name, why = _LIMITED[limits.key]
 
     def keep(table: CandidateTable) -> Bools:
@@ -332,15 +332,15 @@ def surely_needs_more(
     peak_bytes_C: Floats | None = None,
     failed_bytes: float | None = None,
 ) -> Bools:
-    """Rows that need at least what ``failed`` does: a larger micro-batch, a lower ZeRO stage.
+    """Rows that need at least the memory of ``failed``: larger micro-batch, lower ZeRO stage.
 
     Two of these comparisons are sure only if predictions agree by a margin: stages 0 and 1
     (DDP) against 2 and 3 (FSDP), which gathers weights; and a row without accumulation against
-    one with it, which holds gradients during its forward pass.
+    a row with it, which holds gradients during its forward pass.
 
     Args:
         table: candidates to rule out.
-        failed: what ran out of memory.
+        failed: the candidate that ran out of memory.
         peak_bytes_C: predicted needs of the rows; NaN if unknown.
         failed_bytes: predicted need of ``failed``.
     """

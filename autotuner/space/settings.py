@@ -1,4 +1,4 @@
-"""The user's ``autotuning`` section, typed; what a search may cost, and which metric it optimizes.
+"""The user's ``autotuning`` section, typed; the limits of a search, and its metric.
 
 A budget of ``20m``, ``1h30m`` or ``90s`` is time; ``30trials`` is a number of trials, the trial of
 the user's configuration included; ``$15`` is money, which is time at the price of the machine.
@@ -135,8 +135,8 @@ def parse_share(text: str, flag: str) -> float:
 class ModelInfo(BaseModel):
     """DeepSpeed's names. With ``num_params`` there is no profile run.
 
-    ``activation_mem_per_gpu`` is what one sample's forward pass keeps, in bytes; without it no
-    memory is predicted. ``profile`` asks for the profile run, as leaving the section out does.
+    ``activation_mem_per_gpu`` is the memory in bytes that a sample's forward pass keeps; without
+    it no memory is predicted. ``profile`` requests the profile run, as does omitting the section.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

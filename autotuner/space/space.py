@@ -1,4 +1,4 @@
-"""The search space around the user's settings: how each knob was left, and what follows."""
+"""The search space around the user's settings: the choice for each knob, and the candidates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DERIVED = ("data_parallel", *_BATCH)
 
 
 def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> CandidateTable:
-    """Each row with the usual value of each extra, and with every combination of all values.
+    """Each row with the default value of each extra, and with every combination of all values.
 
     Raises:
         ConfigError: there are more than ``MOST_COMBINATIONS`` for a stage.
@@ -51,7 +51,7 @@ def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> Candidat
 
 
 def usual_rows(table: CandidateTable, extras: Sequence[KnobChoice]) -> Bools:
-    """Rows in which each extra has its usual value."""
+    """Rows in which each extra has its default value."""
     usual = np.ones(len(table), np.bool_)
     for choice in extras:
         here = _is_for(table, choice)
@@ -94,12 +94,12 @@ class SearchSpace:
     """Every candidate but the baseline, ordered by stage, other knobs and micro-batch.
 
     Attributes:
-        baseline: trial 0, what the user gave.
+        baseline: trial 0, the user's configuration.
         table: the candidates.
-        usual_C: rows with the usual value of each other knob, which are searched first.
+        usual_C: rows with the default value of each other knob, which are searched first.
         notes: sentences for the user.
         least_micro_batch: rows below it are meant only for a baseline that ran out of memory.
-        rejected: what rules skipped, by name.
+        rejected: number of candidates that each rule skipped, by name.
     """
 
     baseline: Candidate
@@ -155,7 +155,7 @@ def _structures(baseline: Candidate, choices: KnobChoices) -> CandidateTable:
 
 
 def without_idle_knobs(table: CandidateTable) -> CandidateTable:
-    """Rows without what has nothing to act on, such as knobs of a pipeline of one stage."""
+    """Rows without knobs that have no effect, such as knobs of a pipeline of one stage."""
     single = table["pipeline_parallel"] == 1
     named = single | (table["virtual_pipeline"] > 1)
     idle = (
@@ -306,7 +306,7 @@ class ChoiceKind(str, Enum):
 class KnobChoice:
     """The values of one canonical knob that may be searched; a knob without one is pinned.
 
-    An extra may have a choice for each stage. Its usual value, with which micro-batches are
+    An extra may have a choice for each stage. Its default value, with which micro-batches are
     searched first, is the first of a pinned or listed one; a free one is usually skipped.
 
     Attributes:
@@ -381,7 +381,7 @@ def micro_batches_to_try(
     Args:
         today: global batch of the baseline.
         data_parallel: degrees that occur in the space.
-        rule: what may become of the global batch.
+        rule: the allowed changes of the global batch.
         settings: bounds.
     """
     least = settings.min_train_micro_batch_size_per_gpu

@@ -65,7 +65,7 @@ class StageProgress:
         best: best measured record, the earlier one if two are equal.
         since_best: trials in a row that were no better, within a phase; out of memory does not
             count, as it says nothing of speed.
-        further: the phase of further knobs has begun.
+        further: the phase of the other knobs has begun.
     """
 
     name: str
@@ -76,7 +76,7 @@ class StageProgress:
     further: bool = False
 
     def after(self, record: Record, objective: Objective, *, further: bool) -> StageProgress:
-        """Progress with one more record; ``further``: the trial has other knobs than usual."""
+        """Progress with one more record; ``further``: the trial changes other knobs."""
         trial = record.trial
         counted = replace(
             self,

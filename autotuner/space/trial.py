@@ -1,4 +1,4 @@
-"""A trial, what came back, and both as one record."""
+"""A trial, its outcome, and both as a record."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Turn:
     """A place in a turn group: trials that live together and take steps one after another."""
 
     next_name: str
-    """Name of the trial that the turn is handed to."""
+    """Name of the trial that has the next turn."""
     is_first: bool
     steps: int = 4
     """Steps of each launch that count."""
@@ -129,7 +129,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A candidate to be run. Number 0 is what the user gave."""
+    """A candidate to be run. Number 0 is the user's configuration."""
 
     number: int
     name: str
@@ -149,7 +149,7 @@ class Trial:
     soak_steps: int = 0
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
-    """Above 0 where a final that takes no turns is to have so many that count."""
+    """Number of timed steps of a final that takes no turns; 0 for all other launches."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 
@@ -180,7 +180,7 @@ class Measurement:
     ``phases`` are the mean seconds of a step's named phases, if it was taken apart (a soak).
     ``extrapolated_from`` is the number of micro-batches that a rank made of a step too long to be
     made; ``step_s`` then has one extrapolated step for each of them that counts.
-    ``asides`` are what a script did between its steps, if a probe recorded them (a soak).
+    ``asides`` are a script's actions between its steps, if a probe recorded them (a soak).
     ``above_peak``: its FLOPS are above its GPUs' peak, so their count or the time is wrong.
     """
 
@@ -241,7 +241,7 @@ class Prediction:
     """Prediction of the cost models for a candidate; None if they cannot predict.
 
     ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source,
-    ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step,
+    ``least_step_s`` the lower bound of a step, ``parts`` the seconds of named parts of a step,
     ``memory_parts`` the bytes of named parts of the peak.
     """
 
@@ -305,7 +305,7 @@ class Record:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the trial failed, if it did."""
+        """The reason why the trial failed, if it did."""
         return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None
 
 
@@ -336,7 +336,7 @@ def encode_record(record: Record) -> dict[str, Any]:
 
 
 def decode_record(line: Any) -> Record:
-    """Read what :func:`encode_record` made.
+    """Read a record that :func:`encode_record` made.
 
     Raises:
         DecodeError: something is missing or has another type.

@@ -82,7 +82,7 @@ class Belief:
 def by_prediction(log_cost_C: Floats, odds_C: Floats | None, free: Ints) -> Ints:
     """Free rows by what they are predicted to gain over the middle one, times the chance to fit.
 
-    Rows that rather do not fit come last. Where all fit safely this is the order of the
+    Rows that rather do not fit come last. If all fit safely this is the order of the
     predictions; ties stay in the pool's order.
     """
     known = log_cost_C[np.isfinite(log_cost_C)]
@@ -127,7 +127,7 @@ def _best_first(belief: Belief, best: float, weight_C: Floats, rows: Ints) -> In
 
 
 def trial_weight(belief: Belief, samples_C: Ints | int, records: Sequence[Record]) -> Floats:
-    """One over the expected time of each row's trial, 1 on average; 1 if trials took none."""
+    """Inverse of the expected time of each row's trial, 1 on average; 1 if trials took no time."""
     plain = np.ones_like(belief.mean_C)
     timed = [record for record in records if record.measurement and record.wall_s > 0]
     if not timed:
@@ -211,7 +211,7 @@ def _correction(history: Sequence[Record], limit_bytes: float) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Peaks:
-    """Predicted peaks of trials that ran and that ran out of memory; with what was measured."""
+    """Predicted and measured peaks of trials that ran and that ran out of memory."""
 
     ran: list[float] = field(default_factory=list)
     full: list[float] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 Throughput rises ever more slowly with the logarithm of the micro-batch, until it is flat or falls;
 so the line through two measured points bounds the values beyond them. A gap between tried values
-is searched while its bound promises more than ``SATURATION_GAIN``. Shapes: C = candidates.
+is searched while its bound is above ``SATURATION_GAIN``. Shapes: C = candidates.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ class MicroBatchCurves:
 def _curves(table: CandidateTable) -> Ints:
     """A number for each row, equal if rows differ only in micro-batch and accumulation.
 
-    A micro-batch with several accumulations is in several curves, the largest ones in the first.
+    A micro-batch with several accumulations is in several curves, largest first.
     """
     found = np.zeros(len(table), np.int64)
     for name, column in table.columns:

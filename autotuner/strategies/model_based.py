@@ -45,7 +45,7 @@ class ModelBased:
         self._objective, self._past = objective, past
 
     def with_past(self, past: tuple[PastTime, ...]) -> ModelBased:
-        """The strategy with what earlier studies measured."""
+        """The strategy with the measurements of earlier studies."""
         return ModelBased(self._objective, past)
 
     def propose(

@@ -71,7 +71,7 @@ class OptunaSearch:
         self._sampler = sampler
 
     def check(self) -> None:
-        """Make the sampler and draw from it, as some import what they need only then.
+        """Make the sampler and draw from it, as some import their dependencies only then.
 
         Raises:
             ConfigError: it needs another package, or more than a name.

@@ -58,7 +58,7 @@ _OWN_SHARE = 0.6
 """Share of the predictions' variance that no other row shows. With 1 the searches of
 ``benchmarks/results/search_models.md`` stopped a trial later, and no sooner within 2 %."""
 _MOST_CHOICES = 8
-"""Most values of one knob; a knob with more is no feature."""
+"""Most values of one knob; a knob with more is not used as a feature."""
 _NOTHING = Prediction(peak_bytes=None, step_s=None, band=None, how="")
 MOST_SEEN = 64
 """Measurements to learn from; if there are more, the best and the latest of them."""

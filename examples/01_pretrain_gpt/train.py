@@ -4,8 +4,8 @@
     torchrun --nproc_per_node 2 train.py --config config.json
     python train.py --config config.json
 
-The micro-batch, the accumulation, ZeRO and the rest stand in the configuration alone: the
-script asks the engine how many samples a step takes. The loss curve depends on the global
+The micro-batch, the accumulation, ZeRO and the rest are only in the configuration: the script
+asks the engine for the number of samples of a step. The loss curve depends on the global
 batch only, not on how the ranks share it.
 """
 
@@ -32,7 +32,7 @@ LAYERS = 8
 
 
 class Block(nn.Module):
-    """Causal attention and a perceptron, each after a norm and added to what came in."""
+    """Causal attention and a perceptron, each after a norm and added to its input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ from transformers import (
 
 @dataclass
 class Choices:
-    """What this script adds to TrainingArguments."""
+    """Arguments of this script besides TrainingArguments."""
 
     hidden_size: int = field(default=128, metadata={"help": "Width of the model."})
     layers: int = field(default=2, metadata={"help": "Transformer blocks."})

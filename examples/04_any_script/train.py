@@ -1,4 +1,4 @@
-"""Tell upright stripes from lying ones in noisy pictures: plain PyTorch with its own arguments.
+"""Classify upright and lying stripes in noisy pictures: plain PyTorch with its own arguments.
 
     python train.py --batch_size 4 --grad_accum 16
 
@@ -19,7 +19,7 @@ SIDE = 16
 
 
 class Stripes(Dataset[tuple[Tensor, int]]):
-    """Pictures that are drawn when they are asked for; each index always gives the same."""
+    """Pictures that are drawn on access; each index always gives the same picture."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -6,8 +6,8 @@
     python train.py --base-config base.yaml --write-config config.json
     autoconf-launch --autotuning=run train.py --base-config base.yaml --config config.json
 
-The file gives model, batch, rate and schedule; whatever ``recommend`` wrote for NeMo trains here.
-Model and text are those of ``autoconf_launch.runtime.pretraining``, which ``autoconf-launch
+The file gives model, batch, rate and schedule; any NeMo file that ``recommend`` wrote trains here.
+Model and text come from ``autoconf_launch.runtime.pretraining``, which ``autoconf-launch
 search`` trains on this machine, too. Needs transformers. On a CPU it computes in fp32.
 """
 
@@ -26,7 +26,7 @@ from autoconf_launch.runtime.pretraining import train
 
 
 def configuration(base: RawConfig, micro_batch: int) -> RawConfig:
-    """The runtime's document, in fp32 where there is no GPU."""
+    """The runtime's document, in fp32 if there is no GPU."""
     document = builtin_document(base, micro_batch=micro_batch)
     if torch.cuda.is_available():
         return document

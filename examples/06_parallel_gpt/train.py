@@ -2,7 +2,7 @@
 
     autoconf-launch --autotuning=run --num_gpus 4 train.py --config config.json
 
-The model is plain torch. What lets ranks share it out stands in it: a ``tensor_plan``, blocks in a
+The model is plain torch. Ranks can share it out because it has a ``tensor_plan``, blocks in a
 ModuleList, the attention of ``autoconf_launch.runtime`` and ``position_ids``.
 """
 
@@ -29,9 +29,9 @@ LAYERS = 8
 
 
 class Block(nn.Module):
-    """Causal attention and a perceptron, each after a norm and added to what came in.
+    """Causal attention and a perceptron, each after a norm and added to its input.
 
-    Each product is a Linear of its own, so that ranks can share out the heads.
+    Each product is a separate Linear, so that ranks can share out the heads.
     """
 
     def __init__(self) -> None:

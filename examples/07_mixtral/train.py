@@ -3,8 +3,8 @@
     autoconf-launch --autotuning=run --num_gpus 2 train.py --config config.json
     torchrun --nproc_per_node 2 train.py --config config.json
 
-How many ranks share out the experts stands in the configuration alone, like the micro-batch and
-ZeRO. Needs transformers; neither weights nor data are downloaded.
+The number of ranks that share out the experts is set only in the configuration, like the
+micro-batch and ZeRO. Needs transformers; neither weights nor data are downloaded.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def shares(engine: runtime.Engine, steps: int) -> Iterator[dict[str, Tensor]]:
 
 
 def main() -> None:
-    """Train for a fixed number of optimizer steps, and save what transformers loads."""
+    """Train for a fixed number of optimizer steps, and save a model that transformers loads."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default=str(HERE / "config.json"))
     parser.add_argument("--steps", type=int, default=60)

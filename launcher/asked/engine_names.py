@@ -44,7 +44,7 @@ class EngineFacts(Protocol):
         host_source: the side that knows its hosts.
         takes_this_machine: it also starts launches whose only host is this machine.
         queue: the scheduler that queues each launch as a job and finds its hosts; empty: none.
-        prints_launches: ``--dry_run`` of a launch prints what the engine would be asked to make.
+        prints_launches: ``--dry_run`` of a launch prints the launches that it would request.
     """
 
     host_source: ClassVar[HostSource] = HostSource.USER

@@ -185,7 +185,7 @@ class RecommendCommand(RecommendQuestion):
     )
 
     def contradictions(self) -> Iterator[str]:
-        """Sentences on what changes a file that is not written, too."""
+        """Sentences on changes of a file, even if it is not written."""
         if self.base_config is None:
             if self.custom_config is not None:
                 yield "--custom-config changes what --base-config writes; give --base-config too"

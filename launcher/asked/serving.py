@@ -1,4 +1,4 @@
-"""``fit --inference`` and ``plan --inference``: what generates text, a point, and a ranking."""
+"""``fit --inference`` and ``plan --inference``: the engine, a point, and a ranking."""
 
 from __future__ import annotations
 

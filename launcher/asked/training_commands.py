@@ -156,7 +156,7 @@ class PlanCommand(PlanFiles, OnScreen, PlanQuestion):
     )
 
     def contradictions(self) -> Iterator[str]:
-        """Sentences on files that lack what they need, too."""
+        """Sentences, also on options whose file is not requested."""
         yield from super().contradictions()
         if self.csv is None and self.csv_form != CsvForm.FULL.value:
             yield "--csv-form says what --csv writes; give its file too"

@@ -1,4 +1,4 @@
-"""``tune``: the limits of a search, what may change, what is searched, and how trials go."""
+"""``tune``: the limits of a search, the allowed changes, the knobs, and the trials."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RankCount(VerbQuestion):
 
 @question
 class TuneQuestion(RankCount):
-    """A tune: its limits, what may change, what is searched, and how trials go."""
+    """A tune: its limits, the allowed changes, the knobs, and the trials."""
 
     budget: SearchBudget | str | None = parameter(
         TUNING,

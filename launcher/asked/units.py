@@ -40,7 +40,7 @@ class ValueUnit:
         metavar: placeholder of the value in the help.
         read: a word of the command line as a value.
         refuse: the end of a sentence on a keyword's wrong value; None for a right one.
-        action: what argparse does with the flag.
+        action: argparse's action for the flag.
         const: value of the flag without a word.
         known: words that a shell completes; without a placeholder the help has them, too.
         write: a value as a word of the command line.
@@ -124,7 +124,7 @@ def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
 
 
 def open_name(what: str, *names: str, more: Callable[[], Iterable[str]]) -> ValueUnit:
-    """A name that the help lists, or one of ``more``, which installed packages bring."""
+    """A name that the help lists, or a name in ``more``, which installed packages provide."""
 
     def refuse(value: Any) -> str | None:
         is_known = value in names or value in (others := tuple(more()))

@@ -42,7 +42,7 @@ EXPERIMENTAL = MappingProxyType({"torchtitan": "torchtitan", "megatron": "Megatr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectChoice:
-    """The dialect of a script, and what the user should know of the choice."""
+    """The dialect of a script, and a note on the choice for the user."""
 
     dialect: Dialect
     notes: tuple[str, ...] = ()

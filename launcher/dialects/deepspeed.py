@@ -238,7 +238,7 @@ _CHECKED = ("zero_stage", "micro_batch", "accumulation")
 _PACKAGE = "deepspeed"
 _FILL_AUTO = ("transformers", "accelerate", *LIGHTNING_PACKAGES)
 _WITHOUT_DEFAULT = (keys.OPTIMIZER, keys.SCHEDULER, keys.CLIPPING)
-"""Sections where DeepSpeed does not skip "auto"."""
+"""Sections in which DeepSpeed does not skip "auto"."""
 _AUTO = re.compile("[\"']auto[\"']")
 _WANT_ZERO = ("transformers", "accelerate")
 """Packages that refuse a file without a ZeRO section."""

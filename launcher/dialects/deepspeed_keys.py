@@ -1,4 +1,4 @@
-"""The keys of a DeepSpeed configuration, and what DeepSpeed makes of a document.
+"""The keys of a DeepSpeed configuration, and DeepSpeed's reading of a document.
 
 Source:
     DeepSpeed 0.19.8: runtime/config.py, runtime/zero/config.py, runtime/zero/offload_config.py,

@@ -161,7 +161,7 @@ class SharedNumber(Spelled):
         return word
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """Write both places, as one of them may have another value."""
+        """Write both places, as either may have another value."""
         return self.put(inputs, value)
 
     def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:

@@ -61,7 +61,7 @@ def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> Raw
     which ``custom_model`` makes as the file has it.
 
     Raises:
-        ConfigError: the file cannot be read, or one of its keys is nearly a known key.
+        ConfigError: the file cannot be read, or a key in it is nearly a known key.
     """
     base = base_config(model, plan)
     if custom is None:
@@ -125,7 +125,7 @@ def _near_misses(given: RawConfig, known: RawConfig) -> Iterator[str]:
 
 
 def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
-    """A chosen model with what a file says of it; its notes say that, and what is counted.
+    """A chosen model with a file's values; its notes state these, and the counted weights.
 
     Raises:
         ConfigError: the file cannot be read, or a number of it is none.
@@ -141,7 +141,7 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
 
 
 def completed_document(document: RawConfig, model: ChosenModel) -> RawConfig:
-    """A base configuration with what a whole file of NeMo 1.0 leaves to its defaults."""
+    """A base configuration with the values that a file of NeMo 1.0 leaves to defaults."""
     if not is_whole_model(document):
         return document
     return document.with_values(list(_missing_keys(document, model)))

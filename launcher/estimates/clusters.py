@@ -55,7 +55,7 @@ from .requests import PlanRequest, TrainingRequest
 _FILES = (".yaml", ".yml", ".json", ".hjson")
 _MOST_DOUBLINGS = 10
 _PASSES = 3.0
-"""Operations of forward and backward over those of the forward pass."""
+"""Operations of forward and backward over operations of the forward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
     """See that every GPU of a cluster computes in a precision.
 
     Raises:
-        ConfigError: one does not; with what all of them compute in.
+        ConfigError: one does not; with the precisions that all have.
     """
     gpus = {kind.gpu: machine_of(one_node(kind.node)).accelerator for kind in cluster.kinds}
     known = [

@@ -62,7 +62,7 @@ from .runnable import RowState, layout_state, trainer_of_layout
 from .trainers import default_zero, has_sequence, rules_of
 
 _LEAST_BYTES = 0.5
-"""No format stores a weight in less; where even these have no room, no layout needs a look."""
+"""No format stores a weight in less; if even these do not fit, no layout needs a look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
 
 
 def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
-    """Without remedies: ``plan`` ranks what fits on such a cluster."""
+    """Without remedies: ``plan`` ranks the layouts that fit on such a cluster."""
     training = request.training
     predicted = estimate(columns, training.workload, training.cluster)
     found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)

@@ -83,7 +83,7 @@ states = sorted({word for word in words for name in weights if word in name})
 json.dump({"sizes": read, "parts": parts, "parameters": count, "states": states}, sys.stdout)
 """
 _NEAR_COUNT = 0.01
-"""How far our count of an unknown type's weights may be off."""
+"""Relative error allowed in our count of an unknown type's weights."""
 _TIED = ("tie_word_embeddings",)
 _T5_TYPES = frozenset({"t5", "mt5", "umt5"})
 _TYPE = re.compile(r"\w[\w.-]+")
@@ -194,7 +194,7 @@ def is_hub_id(text: str) -> bool:
 
 
 def hub_config(model_id: str) -> Path:
-    """The file of an id's shapes; what the hub sends stays in the cache.
+    """The file of an id's shapes; downloads stay in the cache.
 
     Raises:
         ConfigError: neither has it; the message has the nearest id that we know.
@@ -357,7 +357,7 @@ def _from_file(path: Path) -> Architecture:
 
 
 def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
-    """Shapes that give the spec's counts; what it does not say is guessed as GPT-2 has it."""
+    """Shapes that give the spec's counts; missing values are GPT-2's."""
     try:
         spec = decode(ModelSpec, config.to_dict())
     except DecodeError as error:

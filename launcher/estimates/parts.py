@@ -1,4 +1,4 @@
-"""The best layout on each part of a cluster whose nodes differ, and what would change it."""
+"""The best layout on each part of a mixed cluster, and the changes that would alter the choice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .requests import PlanRequest, TrainingRequest
 from .runnable import has_uneven, ranking_rules
 
 NETWORK_FACTORS = (0.5, 2.0)
-"""Rates of all networks between nodes, over those of the question, that may change a choice."""
+"""Rates of all networks between nodes, over the question's rates, that may change a choice."""
 _LAYER_COLUMNS = ("model", "gpu", "tp", "layer_index", "fwd_time_s")
 
 
@@ -67,7 +67,7 @@ class ChoiceSensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedParts:
-    """Further facts of a cluster whose parts are ranked, stage by stage.
+    """More facts of a cluster whose parts are ranked, stage by stage.
 
     Attributes:
         question: the search; its headroom is 0 if no layout leaves the requested share.

@@ -320,7 +320,7 @@ def _with_gpus_needed(
 
 
 def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:
-    """Memory of a GPU, and what time and money allow of a step.
+    """Memory of a GPU, and the longest step within the limits of time and money.
 
     All GPUs are paid for, whatever the layout.
     """

@@ -203,7 +203,7 @@ def _measured_runs(request: RecommendCommand, cluster: ChosenCluster) -> Trainin
 
 
 def _asks_for_gpus(request: RecommendCommand) -> bool:
-    """A size and days are given, so that the number of GPUs is what is left to say."""
+    """A size and days are given, so that only the number of GPUs is open."""
     return request.model_size_b is not None and request.max_days is not None
 
 

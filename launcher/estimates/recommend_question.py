@@ -40,10 +40,10 @@ from .clusters import choose_cluster, machine_of, nodes_like, require_rates, who
 _NODE = 8
 _SEEDS_GPU = "A100-SXM-80GB"
 _SEEDS_GPUS = {80.0: _SEEDS_GPU, 40.0: "A100-SXM-40GB"}
-"""What NVIDIA's tools count on: DGX A100 with either memory."""
+"""Machines that NVIDIA's tools assume: DGX A100 with either memory."""
 _SEEDS_MEMORY_GB = 80.0
 _SAME_SIZE, _NEAR_SIZE = 0.01, 0.04
-"""How far the count of a published model may be off a size, and off the size in its name."""
+"""Relative error allowed between a published model's count and a size, or the size in its name."""
 _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 
 

@@ -39,7 +39,7 @@ from .requests import TIME_LIMIT_S, FitRequest, PlanRequest, TrainingRequest
 from .trainers import with_trainer
 
 _BY_SCRIPT = {"seq": 1, "global_batch": 1}
-"""What a script says once it has run."""
+"""Values that a script gives once it has run."""
 _PRESET = "--preset"
 
 

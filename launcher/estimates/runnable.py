@@ -44,7 +44,7 @@ _KINDS = ("tp", "pp", "vpp", "cp", "ep")
 UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
 UNKNOWN_MODEL = "runtime_model"
-"""The rule on models of which nobody knows what could be split."""
+"""The rule on models whose splittable parts are unknown."""
 _NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
 """Layouts of a kind that no published run has."""
 

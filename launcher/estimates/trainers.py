@@ -25,9 +25,9 @@ from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
 from .requests import TrainingRequest
 
 BY_SCRIPT = "by the script"
-"""Why a trainer is a script's."""
+"""The reason why a trainer is a script's."""
 _GENERAL = "huggingface"
-"""The trainer of what the usual one lacks, if it has it."""
+"""The trainer for models that the default trainer lacks, if Hugging Face's has them."""
 _WRITTEN = 128
 """``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
 USUAL_TRAINER = TrainerChoice(name="megatron", why="checked against NVIDIA's published trainings")
@@ -80,12 +80,12 @@ def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingReq
 
 
 def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
-    """The default trainer of a training, or another one if that lacks what is trained."""
+    """The default trainer of a training, or another one if that cannot train the model."""
     choice = choose_trainer(workload, gpus, CHECKED)
     if (lacked := TRAINERS[choice.name].abilities.first_lack(workload)) is None:
         return choice
     others = (name for name, one in TRAINERS.items() if one.abilities.first_lack(workload) is None)
-    # what the table has no trainer for is priced as the default's
+    # a training without a trainer in the table is priced as the default's
     name = next(iter(sorted(others, key=lambda name: name != _GENERAL)), None)
     return choice if name is None else TrainerChoice(name=name, why=f"default for {lacked}")
 

@@ -40,7 +40,7 @@ from ..measurements import row_to_fill
 from .runnable import plan_only_rule
 
 _CPU_START_S = 15.0
-"""From a launch of CPU ranks to their first step; a guess, as that of GPUs is."""
+"""From a launch of CPU ranks to their first step; a guess, as for GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ def verify_outlook(
 
 
 def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
-    """A run with what is needed to make it, and to give its time back."""
+    """A run with its command, and the row for its time."""
     run, whole = verifying.run, training.workload
     layout, machine = run.layout, training.machine
     model = cut_model(whole.architecture, run.layers)

@@ -99,7 +99,7 @@ def needs_fork(layout: Layout, model: Architecture) -> bool:
 
 
 def job_obstacles(layout: Layout, workload: Workload) -> Iterator[str]:
-    """Why no Megatron runs a row; nothing if one does."""
+    """The reason why no Megatron runs a row; nothing if one does."""
     if not needs_fork(layout, workload.architecture):
         return
     split = layout.pipeline_split or ()

@@ -54,7 +54,7 @@ def first_exportable(rows: Sequence[Optimum], frameworks: Sequence[str]) -> tupl
 
 
 def export_obstacle(row: Optimum, frameworks: Sequence[str]) -> str | None:
-    """Why one of the frameworks cannot express a layout; None if all can."""
+    """The reason why a framework cannot express a layout; None if all can."""
     obstacles = (_obstacles(row, export_optimum(row, name), name) for name in frameworks)
     return next((why for found in obstacles for why in found), None)
 

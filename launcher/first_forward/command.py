@@ -172,7 +172,7 @@ def _name(words: Sequence[str]) -> str:
 
 
 def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, TracedScript]:
-    """Run the script up to its first forward pass, and fill in what no flag said.
+    """Run the script up to its first forward pass, and fill in values that no flag gave.
 
     Raises:
         ConfigError: a flag or the command is wrong.
@@ -285,7 +285,7 @@ def _trainer_of(script: TracedScript) -> TrainerChoice:
 def check_pieces(
     training: TrainingRequest, script: TracedScript, request: FitRequest | None
 ) -> None:
-    """Refuse what only a known architecture answers; degrees of 1 ask for nothing.
+    """Refuse questions that only a known architecture answers; degrees of 1 ask for nothing.
 
     Raises:
         ConfigError: a flag does.

@@ -51,7 +51,7 @@ _NEAR = 0.005
 """Share of the weights that an architecture's formulas may be off by."""
 _LOOK_S = 0.2
 _SLOW_S = 10.0
-"""After these a listener hears what runs and where its output is."""
+"""After these seconds a listener is notified of the running script and its output."""
 _MEMORY_SHARE = 0.9
 """Share of the free memory that the script and each of its forks may take."""
 _KILLED = 128 + 9
@@ -121,7 +121,7 @@ class TracedScript:
 
     @property
     def beside(self) -> tuple[tuple[str, int], ...]:
-        """Name and bytes of what the script keeps on the device besides what it trains."""
+        """Name and bytes of memory that the script keeps on the device besides the training."""
         models = sum(one.size_bytes for one in self.found.bystanders if one.parameters)
         others = sum(one.size_bytes for one in self.found.bystanders if not one.parameters)
         parts = (("other models", models), ("other tensors", others))
@@ -135,7 +135,7 @@ class TracedScript:
         return FrozenPasses(operations=operations, tokens=tokens)
 
     def _forward_peaks(self) -> tuple[TracedPeak, ...]:
-        """Peaks of a pass without a backward one: the weights, and what would be kept for one."""
+        """Peaks of a pass without a backward one: the weights, and values to keep for one."""
         model = self.found.model
         weights = int(model.parameters * model.parameter_bytes_each)
         return tuple(

@@ -259,7 +259,7 @@ class HostWatch(agent.Watch):
                     self._pipe.write({"stream": number, "data": _text(shown)})
 
     def _forward_files(self) -> None:
-        """Send each file of the ranks that has changed; results also where folders are shared."""
+        """Send each changed file of the ranks; results even if folders are shared."""
         for name, path in _files(self._folder):
             if not (self._made or name.startswith("result")):
                 continue
@@ -389,9 +389,9 @@ def _interfaces() -> Iterator[tuple[str, str]]:
 
 
 def name_interface(address: str) -> None:
-    """Have gloo meet its peers where they can reach this host, unless the user has said where.
+    """Have gloo use an interface that its peers can reach, unless the user has set it.
 
-    By itself it takes the address of the host's name, which many systems set to a loopback one.
+    By default gloo takes the address of the host's name, which many systems set to a loopback one.
     """
     for name, own in _interfaces():
         if own == address:
@@ -432,7 +432,7 @@ def main() -> NoReturn:
 
 
 def meet(document: dict[str, Any], first: dict[str, Any]) -> None:
-    """Fill in where the ranks meet, unless the user has said it."""
+    """Fill in the ranks' rendezvous address and port, unless the user has set them."""
     place = {"MASTER_ADDR": first.get("address"), "MASTER_PORT": first.get("port")}
     for rank in document.get("ranks", ()):
         variables = dict(rank["environment"])

@@ -284,7 +284,7 @@ def search_path() -> tuple[str, str]:
 
 
 def why_silent(task: RankTask) -> str:
-    """Why no rank of a launch reported, by how far the probe got in any process."""
+    """The reason why no rank of a launch reported, by how far the probe got in any process."""
     broken = sign_path(task, Sign.BROKEN.value)
     if broken.exists():
         return f"the probe failed inside the script: {read_file(broken).decode(errors='replace')}"

@@ -41,7 +41,7 @@ from ..report import (
 )
 
 _SLACK = 1.5
-"""A verification run may take so many times as long as its steps so far let expect."""
+"""Longest verification run, as a multiple of the time that its steps so far predict."""
 
 
 class TunePhase(Enum):

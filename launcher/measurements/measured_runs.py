@@ -84,7 +84,7 @@ _HALF_CARD = 0.5
 """Share of an Ethernet card that nodes of different instance types reach between them, in and out.
 
 AMP's 12 V100 and 4 T4 reach 5.0 Gb/s of a card of 10 with one, two and four rings across it alike,
-by the difference to the same layouts on T4 alone. Half of the card is what AWS documents for
+by the difference to the same layouts on only T4. Half of the card is what AWS documents for
 traffic through a gateway ("Amazon EC2 instance network bandwidth"); AMP does not say how its nodes
 were joined, so that this is the likely reason and not a proven one."""
 _FAST_BYTES_PER_S = 100e9 / 8

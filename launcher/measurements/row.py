@@ -43,11 +43,11 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
     ("vpp", "1"),
     ("interconnect", "what nodes of the GPU usually have"),
 )
-"""What an empty optional setting means."""
+"""Meaning of each optional setting if it is empty."""
 _WHAT_RAN = ("model", "gpu", "n_gpus")
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
 COLUMNS = ("model", "seq", "gpu", "n_gpus", *_DEGREES, "step_time_s")
-"""What no table can do without; those of the model may follow from its name."""
+"""Columns that every table needs; the model's shapes may follow from its name."""
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 _PRECISIONS = {
     **{one.value.replace("_", "-"): one for one in Precision},

@@ -18,7 +18,7 @@ _EXPERTS = ("experts", "experts_per_token", "expert_ffn")
 EXPERT_COLUMNS = (*_EXPERTS, "shared_experts")
 _LARGEST = 2**53
 _BRACKETS = re.compile(r"\s*\(.*\)")
-"""What a table adds to a model's name."""
+"""Text that a table adds to a model's name."""
 _ALIKE = 0.8
 """Likeness of ``difflib`` from which on a model's name is a slip of another."""
 
@@ -103,7 +103,7 @@ def _named_model(cell: Mapping[str, str]) -> Architecture | None:
 
 
 def why_unknown(shape: PartialShape, column: str) -> str:
-    """Why a row without a column of its model is not predicted; a known name that is close."""
+    """Reason why a row without its model's columns is not predicted; may name a close model."""
     name = _BRACKETS.sub("", shape.name).lower()
     close = [] if shape.known else get_close_matches(name, model_names(), 1, _ALIKE)
     unknown = f", and model {shape.name!r} is unknown; did you mean {close[0]!r}?" if close else ""

@@ -29,7 +29,7 @@ _NARROW = 16
 """Characters of a column that is never broken."""
 _PRE = '<pre style="white-space: pre-wrap">'
 _FAR = 3.0
-"""A limit that is so many times the largest bar would flatten all bars; only the note has it."""
+"""A limit above this multiple of the largest bar would flatten all bars; only the note has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

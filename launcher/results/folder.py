@@ -104,7 +104,7 @@ def fingerprint(
 
 
 def versions() -> tuple[tuple[str, str], ...]:
-    """Python's version and those of the packages that a measurement depends on."""
+    """Versions of Python and of the packages that a measurement depends on."""
     found = [("python", platform.python_version())]
     for name in _VERSIONED:
         try:

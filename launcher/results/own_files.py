@@ -139,7 +139,7 @@ def require_plain(path: Path) -> None:
 
 
 def why_not_ours(path: Path) -> str | None:
-    """Why others can decide the content of the file or folder; None if they cannot."""
+    """The reason why others can decide the content of the file or folder; None if they cannot."""
     about = path.stat()
     if about.st_uid != os.geteuid():
         return f"{path} belongs to user {about.st_uid}"

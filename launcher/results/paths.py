@@ -78,7 +78,7 @@ none."""
 class ResultsPaths:
     """The folders of one tuning run; relative ones are made absolute.
 
-    ``config_stem`` is one of ``CONFIG_STEMS``; ``chosen_by`` names the flags that choose another
+    ``config_stem`` is in ``CONFIG_STEMS``; ``chosen_by`` names the flags that choose another
     folder, for errors; ``trusts_others``: folders that others own or can write are accepted.
     """
 
@@ -188,7 +188,7 @@ class ResultsPaths:
         """Make a folder below ``results``, and those above it.
 
         Raises:
-            ResultsFolderError: one of them is a link or not ours, or cannot be made.
+            ResultsFolderError: a folder is a link or not ours, or cannot be made.
         """
         try:
             with no_writing_by_others():

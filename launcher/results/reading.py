@@ -365,7 +365,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
 
 
 def training_differences(a: Results, b: Results) -> tuple[Difference, ...]:
-    """Why two runs are of different trainings, so that their speeds cannot be compared."""
+    """Reason why two runs are of different trainings, so that their speeds cannot be compared."""
     parts = (
         ("script", a.script, b.script),
         ("model", _model(a), _model(b)),

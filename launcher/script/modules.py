@@ -68,7 +68,7 @@ def script_path(request: LaunchRequest) -> Path:
 
 
 def module_problem(request: LaunchRequest) -> str:
-    """Why ``python -m`` cannot run a request's module, with a line that works; empty if it may.
+    """Reason why ``python -m`` cannot run a module, with a line that works; empty if it may.
 
     A module that cannot be found is left to Python, which may find it in other ways.
     """
@@ -129,7 +129,7 @@ def own_sources(request: LaunchRequest) -> OwnSources:
 
 
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
-    """The file that a program executes by ``runpy.run_path``, named by one of its words.
+    """The file that a program executes by ``runpy.run_path``, named on its command line.
 
     It is a path, or a file in a folder that the program names next to its package, such as the
     recipes of torchtune's ``tune run RECIPE``. None if there is no such file.

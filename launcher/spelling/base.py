@@ -43,7 +43,7 @@ from .launch_inputs import (
 )
 
 _SHORTEST = 2
-"""So few steps have no middle one."""
+"""Most steps without a middle step."""
 Version: TypeAlias = tuple[int, int]
 NEWEST: Version = (9999, 0)
 GLOBAL_BATCH = "global_batch"

@@ -67,7 +67,7 @@ def is_of_batch(
 
 
 def may_derive_accumulation(source: ScriptSource) -> bool:
-    """True if the script or one of its modules computes its accumulation by a division.
+    """True if the script or any of its modules computes its accumulation by a division.
 
     Then a total of samples or tokens stays when the micro-batch changes. A source that cannot be
     read completely may do so.

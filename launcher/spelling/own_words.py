@@ -181,7 +181,7 @@ def _default(facts: ScriptFacts, name: str) -> KnobValue:
 
 
 def on_no_batch(source: ScriptSource) -> str:
-    """Why no micro-batch was found, and how to name one."""
+    """The reason why no micro-batch was found, and how to name one."""
     script = source.name
     keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
     if source.missing:

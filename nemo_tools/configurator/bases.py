@@ -83,7 +83,7 @@ def table_batch(facts: ModelFacts) -> BaseBatch:
 
 
 def base_of(given: StatedTraining, model: ChosenModel, plan: RunPlan) -> RawConfig:
-    """The recipe's own document if it is a whole one, else ours with what the recipe has."""
+    """The recipe's own document if it is a whole one, else ours with the recipe's values."""
     own = given.document
     if not is_nemo1(own):
         own = _as_recipe(own, recipe_document(base_config(model, plan)))
@@ -134,7 +134,7 @@ def _with_rate(facts: ModelFacts, given: StatedTraining) -> Shape:
 
 
 def _as_recipe(document: RawConfig, ours: RawConfig) -> RawConfig:
-    """Ours with all that a document has; what says the same twice follows what was given."""
+    """Ours with all that a document has; duplicate settings follow the given one."""
     given = _sections(document)
     if not _is_number(steps := given.get(_STEPS[0])) or steps < 1:
         given = given.without(_STEPS[0])

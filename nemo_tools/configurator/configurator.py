@@ -61,7 +61,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
     """Every valid point of NeMo 2.0's grid, in its order, or the missing rule.
 
     Args:
-        training: what is made fast, with the user's lists.
+        training: the training to speed up, with the user's lists.
         is_finetune: the products of model parallelism then follow from the lists.
 
     Raises:
@@ -123,7 +123,7 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
     """Every layout that the planner sees fit, cut to the limit; for any requested grid.
 
     Args:
-        training: what is made fast.
+        training: the training to speed up.
         notes: the reason for using the planner, before its own notes.
 
     Raises:
@@ -181,7 +181,7 @@ def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
 
 
 def _with_nemo2_name(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
-    """The candidate under NeMo 2.0's name of its run, what else is searched at the end."""
+    """The candidate under NeMo 2.0's name of its run, other searched values at the end."""
     name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
     if one.layout.recompute is not Recompute.NONE:
         name += f"_act_ckpt_{one.point.recompute_layers or one.layout.recompute.value}"
@@ -208,7 +208,7 @@ _NEMO_ALONE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResults:
-    """Both tables of a search, and what they say.
+    """Both tables of a search, and their contents.
 
     Attributes:
         summary, failed: files of measured and of failed runs.
@@ -235,7 +235,7 @@ class AutoConfigurator(RecipeArguments):
         path_to_logs: folder with a folder for each run.
         gpu_memory_gb: of one GPU.
         num_tokens_in_b, max_training_days: of the whole training, for days, cost and sizes.
-        max_minutes_per_run, max_steps_per_run: what ends a run of the search.
+        max_minutes_per_run, max_steps_per_run: limits of each run of the search.
         vocab_size: if the recipe has none; None: the known model's size, else 32000.
         calculate_model_size: recommend a size for the days instead of the recipe's.
         model: a name (``llama3-8b``), a mapping or an object; None takes the recipe's.
@@ -244,7 +244,7 @@ class AutoConfigurator(RecipeArguments):
             ``nemo`` is NeMo's grid if a rule of NeMo's covers the model.
         limit_search_runs: how many of the planner's; 0 takes all.
         usd_per_gpu_hour: None takes a published price of the GPU with this memory.
-        notes: what was recommended or assumed, in sentences.
+        notes: recommended or assumed values, in sentences.
 
     Raises:
         ConfigError: a value is wrong, missing, or names nothing that is there.
@@ -313,7 +313,7 @@ class AutoConfigurator(RecipeArguments):
 
         Args:
             base_config: not needed; NeMo 2.0's call has it.
-            train_config: runs to look for, by name; None takes all candidates and what else is
+            train_config: runs to look for, by name; None takes all candidates and whatever else is
                 in the logs.
             path_to_save: folder of the tables; None is ``final_results/nemo2`` in the logs.
             output_top_n: how many configurations the text lists; 0 lists all.

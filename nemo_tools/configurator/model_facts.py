@@ -64,7 +64,7 @@ def _has_any(document: RawConfig, paths: tuple[KeyPath, ...]) -> bool:
 def with_bounds(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
     """A candidate's configuration, bounded for a short run.
 
-    What a fine-tuning starts from and trains (``resume``, ``peft``) stays as it is; a
+    The start and the trained parts of a fine-tuning (``resume``, ``peft``) stays as it is; a
     pretraining resumes nothing.
     """
     document = document.with_values(bound_edits(document, name, bounds))
@@ -108,7 +108,7 @@ def bound_edits(
 
 
 GENERATION = 2
-"""Generation of NVIDIA's rules: the interface is that of NeMo 2.0."""
+"""Generation of NVIDIA's rules: the interface is NeMo 2.0's."""
 _SMALL_B = 0.01
 _NEMO_VOCABULARY = 32000
 _CONFIGS = ("config", "encoder", "")
@@ -322,6 +322,6 @@ def _size_b(asked: ModelQuestion, shape: Shape, form: Form) -> float:
 
 
 def _plain(name: str) -> str:
-    """A name without what spellings differ in: ``llama3-8b`` and ``Llama3Config8B`` are equal."""
+    """A name without its spelling differences: ``llama3-8b`` and ``Llama3Config8B`` are equal."""
     lower = name.lower().replace("config", "")
     return "".join(letter for letter in lower if letter not in "-_.")

@@ -1,6 +1,6 @@
 """Reads values from a recipe: a YAML file, a mapping, or any object with attributes.
 
-NeMo is not needed, and nothing of it is imported. Not: what the values mean (model_facts), nor how
+NeMo is not needed, and nothing of it is imported. Not: their meaning (model_facts), nor how
 an object becomes data (plain_data).
 
 Namespaces, dataclasses, instances and fiddle's configurations are sections of their attributes, as
@@ -25,7 +25,7 @@ from autoconf_launch.core import KeyPath as Keys
 from autoconf_launch.launcher.config_file import read_config
 
 Names: TypeAlias = Mapping[KeyPath, Sequence[str]]
-"""Attributes by the section that they are read in, also where a class alone has them."""
+"""Attributes by the section that they are read in, also if only a class has them."""
 _NOTHING: Any = object()
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _CALLED = (
@@ -38,7 +38,7 @@ _PLAIN_DATA_MODEL = ("model",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A value as data; ``left_out`` are the paths of what cannot be."""
+    """A value as data; ``left_out`` are the paths of values that cannot be."""
 
     value: Any
     left_out: tuple[str, ...]
@@ -51,8 +51,8 @@ def to_data(value: object, where: KeyPath, names: Names) -> Written:
 
     Args:
         value: the object to write.
-        where: its section, for the paths of what is skipped.
-        names: what to read of sections that are known.
+        where: its section, for the paths of skipped values.
+        names: attributes to read in known sections.
     """
     walk = _Walk(names)
     found = walk.data(value, where)
@@ -151,7 +151,7 @@ def _public(names: Mapping[Any, object]) -> dict[str, object]:
 
 
 def _is_data(value: object) -> bool:
-    """True if a value of a class is one of its instances, too: no method, property or class."""
+    """True if a class attribute is plain data: not a method, property or class."""
     return not hasattr(type(value), "__get__") and not isinstance(value, _CALLED)
 
 
@@ -242,7 +242,7 @@ def _sparsity(value: Any) -> dict[str, int]:
 
 _MODEL, _CONFIG = "model", "config"
 RECIPE_SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
-"""Sections of a recipe's document, beside its model."""
+"""Sections of a recipe's document, besides its model."""
 _OF_FILES = ("run", "exp_manager", "autoconf", "family")
 """Sections of a file of NeMo 1.0, or of ours."""
 _FURTHER: tuple[Keys, ...] = (
@@ -286,7 +286,7 @@ class Recipe:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Paths of what is not data, such as functions."""
+        """Paths of values that are not data, such as functions."""
         return _to_document(self._root, self._model).left_out
 
     def _at(self, dotted: str) -> Any:

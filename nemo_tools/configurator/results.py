@@ -119,7 +119,7 @@ def _run(question: SearchQuestion, logs: Path, run: SearchRun, log_prefix: str) 
 def run_here(
     question: SearchQuestion, points: Iterable[SearchCandidate], configs: Mapping[str, RawConfig]
 ) -> SearchOutcome:
-    """Run what this machine can, write all results, and say why others were not started.
+    """Run candidates that fit this machine, write all results, and say why others did not start.
 
     Lines on single runs go to standard error.
 

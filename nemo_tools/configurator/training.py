@@ -200,8 +200,8 @@ class RecipeTraining:
     """The training to make fast.
 
     Attributes:
-        question: its base has the recipe's own layout, or NeMo 2.0's; its notes state what was
-            assumed and recommended, and what no rule covers.
+        question: its base has the recipe's own layout, or NeMo 2.0's; its notes state values
+            that were assumed or recommended, and models that no rule covers.
         given: by recipe and arguments.
         is_batch_given: whether the user chose the global batch.
     """

@@ -1,6 +1,6 @@
 """A base configuration as NeMo 1.0's YAML: complete, so that its scripts need no other file.
 
-What a file of that layout says stays as it is; keys that it omits are added.
+Values in a file of that layout stay as they are; keys that it omits are added.
 Read by the models of nemo_toolkit 2.0.0 (PyPI) with megatron-core.
 
 Keys that ``nemo/collections/nlp/models/language_modeling`` and ``nlp/parts`` of nemo_toolkit 2.0.0

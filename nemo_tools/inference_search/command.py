@@ -212,7 +212,7 @@ class _LengthHalf:
         return first_rows(rows, _HEADERS, self._top)
 
     def run_jobs(self, listener: Listener) -> tuple[list[InferenceRun], bool]:
-        """Write jobs; if their scheduler answers, run them; then what was measured.
+        """Write jobs; if their scheduler answers, run them; then show the measurements.
 
         The second value is True if nothing more will run.
         """

@@ -1,4 +1,4 @@
-"""The extension point inference engine: what generates the text of an inference search.
+"""The extension point inference engine: a program that generates the text of an inference search.
 
 Each is one row of a table, imported on demand; another package registers its own under
 the entry-point group ``autoconf_launch.inference_engine``.
@@ -68,10 +68,10 @@ class InferenceEngine(Protocol):
     """Runs points in separate processes, one after the other."""
 
     def why_not(self, run: EngineRun) -> str:
-        """Why it cannot run a point, as a sentence; empty if it can."""
+        """The reason why it cannot run a point, as a sentence; empty if it can."""
 
     def why_not_here(self) -> str:
-        """Why it cannot run on this machine, with what to install; empty if it can."""
+        """The reason why it cannot run on this machine, and the remedy; empty if it can."""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
         """Files that its commands read, by absolute path."""
@@ -94,7 +94,7 @@ class SharedProcess:
         python: path of its interpreter.
         program: a file that this runs.
         variables: beyond our environment.
-        files: what it reads, by absolute path.
+        files: its input files, by absolute path.
         version: of the engine, as measurements of another are not taken for its own.
     """
 

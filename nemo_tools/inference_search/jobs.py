@@ -83,7 +83,7 @@ class PointJobs:
             (self.folder(name) / file).unlink(missing_ok=True)
 
     def read(self, name: str) -> Outcome:
-        """The figures of a job, or what its log says last."""
+        """The figures of a job, or the last lines of its log."""
         folder, outcome = self.folder(name), self._prepared.engine.read(self._runs[name])
         if isinstance(outcome, Measurement):
             return outcome
@@ -109,7 +109,7 @@ def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
 
 
 def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
-    """Why a job cannot run a point; empty if it can."""
+    """The reason why a job cannot run a point; empty if it can."""
     nodes = nodes_of(prepared, point)
     starts_all = prepared.engine.tasks_per_run(prepared.run_of(point, prepared.searches[0])) == 1
     if nodes > 1 and starts_all:
@@ -168,7 +168,7 @@ def load_script(prepared: PreparedInference, search: LengthSearch, point: Search
 def load_files(
     prepared: PreparedInference, search: LengthSearch, point: SearchPoint
 ) -> dict[Path, str]:
-    """The job of a point's test with what it reads, and ``load.csv`` once it has run."""
+    """The job of a point's test with its input files, and ``load.csv`` once it has run."""
     test, folder = _test(prepared, search, point), _folder(search, point)
     if test is None:
         return {}

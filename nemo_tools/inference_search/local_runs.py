@@ -67,7 +67,7 @@ from .engines import (
 from .points import LengthSearch, PreparedInference, SearchPoint
 
 _FIRST_TIMED, _MOST_GENERATIONS = 2, 11
-"""The first generation warms up; of the others so many are made at most."""
+"""The first generation warms up; this is the most that follow."""
 _STALL_S = 120.0
 _THREADS = "OMP_NUM_THREADS"
 _METRICS, _FAILURE = "metrics.json", "failure.json"
@@ -89,7 +89,7 @@ class _PointRunner(Runner[SearchPoint]):
         self.objective = per_gpu_objective(prepared.bound_s)
 
     def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchPoint]:
-        """Run every point once, in order; what an earlier search measured counts."""
+        """Run every point once, in order; measurements of an earlier search count."""
         launch = TrialLimits(timeout_s=self._limit_s, stall_s=_STALL_S, timeout_by="time_limit")
         limits = RunLimits(steps=_MOST_GENERATIONS, steps_s=TIMED_S, launch=launch)
         search = HpSearch(points=self._points, runner=self, limits=limits)

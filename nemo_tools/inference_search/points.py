@@ -1,6 +1,6 @@
 """From the question of a search to the points of its inference half; nothing is launched.
 
-Points are NVIDIA's or ours, with what is predicted of each; a point that cannot be run stays in
+Points are NVIDIA's or ours, with the prediction for each; a point that cannot be run stays in
 the list with the reason.
 """
 
@@ -298,7 +298,7 @@ class PreparedInference:
 
     @property
     def bound_s(self) -> float:
-        """The latency that what is recommended is within."""
+        """The latency limit of the recommended points."""
         return self.settings.max_latency_s or math.inf
 
     @property

@@ -72,7 +72,7 @@ class InferenceRun:
 
     @property
     def reason(self) -> str:
-        """Why there is no measurement, or why it is not recommended; empty if it can be."""
+        """Reason why there is no measurement, or why it is not recommended; empty if it can be."""
         if isinstance(self.outcome, FailedTrial):
             return named_failure(self.outcome.failure)
         if not self.satisfies:
@@ -91,7 +91,7 @@ class InferenceRun:
 def run_of_outcome(
     prepared: PreparedInference, point: SearchPoint, outcome: Outcome
 ) -> InferenceRun:
-    """A point with what came of it; a time that no such GPU can reach is a failure."""
+    """A point with its outcome; a time that no such GPU can reach is a failure."""
     run = InferenceRun(point=point, outcome=outcome, bound_s=prepared.bound_s)
     peak = prepared.gpu_peak_flops_per_s
     if run.latency_s is None or peak is None:

@@ -54,7 +54,7 @@ _WITHOUT_DECODER = ("t5", "mt5", "bert")
 
 
 def why_no_model(family: str) -> str:
-    """Why vLLM has no model of a family, as a sentence; empty if it has one."""
+    """The reason why vLLM has no model of a family, as a sentence; empty if it has one."""
     if family not in _WITHOUT_DECODER:
         return ""
     known = ", ".join(sorted({*_KINDS, "llama", "mixtral"}))
@@ -166,7 +166,7 @@ def engine_options(run: EngineRun, model: Path) -> dict[str, Any]:
 
 
 def option_words(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same as words of a command; what is False is left away."""
+    """The same as words of a command; values that are False are omitted."""
     words: list[str] = []
     for name, value in options.items():
         if value is not False:

@@ -33,7 +33,7 @@ def event_files(folder: Path) -> tuple[Path, ...]:
 def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
     """The numbers under each tag, by their steps; of a repeated step the later number.
 
-    A file that ends in the middle of a record gives what is before it; values that are not
+    A file that ends in the middle of a record gives the records before it; values that are not
     numbers are skipped.
     """
     found: dict[str, dict[int, tuple[float, float]]] = {tag: {} for tag in tags}
@@ -103,7 +103,7 @@ JOB_LOG = "log_"
 """Prefix of the logs that our own jobs write."""
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
 _LAST_LINES = 100
-"""In which a log ends: launchers tell of every rank after the one that failed."""
+"""In which a log ends: launchers report every rank after the rank that failed."""
 
 
 def read_run(folder: Path, log_prefix: str, *, samples: int, gpus: int, gpu_bytes: int) -> Outcome:

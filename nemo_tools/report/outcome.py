@@ -63,7 +63,7 @@ class SearchOutcome:
     """All that a search started, in the order in which it did.
 
     Attributes:
-        nodes, gpus_per_node: what each run had.
+        nodes, gpus_per_node: size of each run's cluster.
         tokens_b: of the whole training, in billions, for days and money.
         base: the configuration that the candidates differ from.
         usd_per_gpu_hour: None if no price is known; ``price`` states its source.
@@ -98,7 +98,7 @@ def without_impossible(outcome: SearchOutcome) -> SearchOutcome:
 
 
 def _why_impossible(outcome: SearchOutcome, run: SearchRun) -> Failure | None:
-    """Why a step time is not a measurement of this training; None if it may be one.
+    """The reason why a step time is not a measurement of this training; None if it may be one.
 
     Causal kernels compute half of the attention that a speed counts.
     """

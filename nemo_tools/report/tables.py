@@ -255,7 +255,7 @@ def _price(outcome: SearchOutcome) -> str:
 
 FINAL_RESULTS = "final_results"
 NEMO2 = "nemo2"
-"""Folder inside for the tables of NeMo 2.0, whose names are those of 1.0."""
+"""Folder inside for the tables of NeMo 2.0, with the same names as in 1.0."""
 _TOP = 10
 
 

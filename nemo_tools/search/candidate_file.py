@@ -252,7 +252,7 @@ def _recipe_edits(
 
 
 _TOKENS, _INDEX = ".bin", ".idx"
-"""Megatron's data set is two files of one name, by which its frameworks are told of it."""
+"""Megatron's data set is two files of the same name, which its frameworks take as its path."""
 
 
 def with_data_sets(question: SearchQuestion, *, is_needed: bool) -> SearchQuestion:

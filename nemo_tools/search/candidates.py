@@ -324,7 +324,7 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
 
 
 def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
-    """Why no point is left, with numbers of nodes that leave some."""
+    """The reason why no point is left, with numbers of nodes that leave some."""
     each = question.gpus_per_node
     valid = [
         str(count)

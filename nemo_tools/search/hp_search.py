@@ -62,7 +62,7 @@ class HpRuns(Generic[AnyPoint]):
 
     Attributes:
         points: points to run, in order.
-        records: what came back; the last record of a name counts.
+        records: results; the last record of a name counts.
         finals: repeated measurements of the best.
         not_started: points without a launch, each with the reason.
         elapsed_s: duration of all searches in its folder, in seconds.
@@ -173,7 +173,7 @@ class HpSearch(Generic[AnyPoint]):
     limits: RunLimits
 
     def run(self, listener: Listener, *, fresh: bool) -> HpRuns[AnyPoint]:
-        """Run the points in order; what an earlier, equal search measured counts.
+        """Run the points in order; measurements of an earlier, equal search count.
 
         Raises:
             NothingFeasibleError: the runner has no point to run.

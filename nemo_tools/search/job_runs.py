@@ -1,6 +1,6 @@
 """Points as jobs of Slurm, or as processes that call ``bcprun``, for any front end.
 
-A job is the script that the front end wrote for it, and its outcome is what it left in its folder.
+A job is the script that the front end wrote for it, and its outcome is in the files of its folder.
 Slurm only says whether there is still something to wait for.
 """
 
@@ -99,7 +99,7 @@ class JobFiles(Protocol[JobPoint]):
         """The folder that a job's outcome is read from."""
 
     def clear(self, name: str) -> None:
-        """Remove what an earlier job left, which would count as this one's."""
+        """Remove an earlier job's files, which would count as this one's."""
 
     def read(self, name: str) -> Outcome:
         """The outcome of a job that has ended."""
@@ -188,7 +188,7 @@ class JobRunner(Runner[AnyPoint]):
             time.sleep(max(0.0, min(_LOOK_S, timeout_s)))  # jobs send no event
 
     def cancel(self, job: Job, reason: Failure) -> None:
-        """End a job; what it logged by then may still count."""
+        """End a job; its log up to then may still count."""
         own = _own(job)
         own.reason = own.reason or reason
         if own.process is not None:
@@ -279,7 +279,7 @@ def run_jobs(
 ) -> HpRuns[AnyPoint] | None:
     """Write all jobs and, if their scheduler answers, run them; None if they are only written.
 
-    ``--collect`` reads what earlier jobs left, whoever submitted them.
+    ``--collect`` reads earlier jobs' files, whoever submitted them.
     """
     if request.collect:
         return collect_jobs(jobs, search.points)

@@ -283,7 +283,7 @@ def _hydra(value: str) -> str:
 
 
 def _mounts(question: SearchQuestion) -> tuple[str, ...]:
-    """Tool, results and data at their own places, then what the user adds."""
+    """Tool, results and data at their own places, then the user's additions."""
     paths = question.settings.paths
     logs = question.settings.train.logs
     results = (paths.results, *(() if logs.is_relative_to(paths.results) else (str(logs),)))
@@ -342,7 +342,7 @@ class NemoJobs:
         self._folder.files.make_below(run)
 
     def read(self, name: str) -> Outcome:
-        """The outcome by what NeMo logged."""
+        """The outcome, from NeMo's log."""
         question = self._question
         return read_run(
             self._folder.run(name),

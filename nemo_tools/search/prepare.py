@@ -115,7 +115,7 @@ class Composed:
         choice: the search configuration by its name, such as ``gpt3/5b``.
         given: keys of the command line.
         has_paths: whether the user named the folder of NVIDIA's tool or ours.
-        notes: what was read otherwise than it is written.
+        notes: values that were read otherwise than written.
     """
 
     document: RawConfig
@@ -221,7 +221,7 @@ def _compose_config(overrides: Sequence[Override], folder: Path | None) -> Compo
 
 
 def _check_files(folder: Path, overrides: Iterable[Override]) -> None:
-    """Refuse files that are not regular, and what hydra reads of these that is not plain YAML."""
+    """Refuse files that are not regular, and hydra's extensions to plain YAML in them."""
     chosen = {Path("config.yaml")}
     for override in overrides:
         if override.key in GROUPS:
@@ -274,7 +274,7 @@ def _is_missing(omega: Any, config: Any, key: str) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    """The first lines say what is wrong; the others its place in hydra."""
+    """The first lines state the error; the others its place in hydra."""
     return " ".join(" ".join(str(error).split("\n")[:2]).split())
 
 
@@ -378,7 +378,7 @@ def prepare_training(request: SearchRequest) -> Prepared:
 
 
 def _refusal_note(check: Callable[[], object]) -> str:
-    """Why a run would end at once, for a dry run, which needs neither data nor packages."""
+    """Reason why a run would end at once, for a dry run, which needs neither data nor packages."""
     try:
         check()
     except ConfigError as error:
@@ -389,7 +389,7 @@ def _refusal_note(check: Callable[[], object]) -> str:
 def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
     """Check that data, mounts and container exist before anything is launched.
 
-    Runs on this machine need neither, but what the command line names must exist.
+    Runs on this machine need neither, but files on the command line must exist.
     """
     paths, cluster = settings.paths, settings.cluster
     is_ours = cluster.trains_with_ours

@@ -54,7 +54,7 @@ _LENGTHS: tuple[KeyPath, ...] = (
 def decoder_tokens(base: RawConfig, sequence: int) -> int:
     """Tokens of a sample that T5's decoder writes.
 
-    Without a number, a quarter of what it reads, as in runs on this machine.
+    Without a number, a quarter of its input, as in runs on this machine.
     """
     paths = (("model", "data", "seq_length_dec"), ("data", "seq_length_dec"))
     found = next((path for path in paths if base.get(path) is not None), None)
@@ -86,7 +86,7 @@ def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfi
 
 
 def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawConfig:
-    """The document with our section: what a rank must know of a whole file of NeMo's."""
+    """The document with our section: the parts of NeMo's file that a rank needs."""
     facts = (
         ("family", asked.family.name),
         ("model_size_in_b", asked.size_b),
@@ -120,7 +120,7 @@ class SearchQuestion:
         base: its configuration, with our own section on family and vocabulary.
         method: how its activations are checkpointed; None if they are not.
         nodes, gpus_per_node: machines of a training; a search may use fewer.
-        notes: what no table covers, and what was recommended.
+        notes: models that no table covers, and recommended values.
     """
 
     settings: SearchSettings
@@ -165,7 +165,7 @@ def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> Sea
     """Recommend a size if none is given, and derive the base configuration.
 
     Raises:
-        ConfigError: the size is above what the family allows, the budget gives none, or the
+        ConfigError: the size is above the family's limit, the budget gives none, or the
             user's file cannot be read.
     """
     train = settings.train
@@ -226,7 +226,7 @@ def _size(family: Family, train: TrainSettings, budget: Budget) -> tuple[float, 
 
 
 def _choose_model(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
-    """The tables' model, or the user file's; what the command line gives wins."""
+    """The tables' model, or the user file's; the command line wins."""
     train = settings.train
     asked = ModelQuestion(
         family=family,

@@ -368,7 +368,7 @@ class InferenceSettings(_Section):
         input_lens, output_lens: tokens; each pair is a separate search.
         beam_width: sequences that are kept; 1 is greedy.
         without_effect: keys that are set and change nothing here.
-        max_latency_s: bounds what is recommended, and nothing else.
+        max_latency_s: bounds only the recommendation.
         top_n: points that are recommended.
         engine: by its name.
         container: of jobs; None: the training's.

@@ -124,7 +124,7 @@ def _why_not_recomputed(question: SearchQuestion, one: SearchCandidate) -> str:
 def why_no_candidate(
     question: SearchQuestion, rejected: tuple[Rejected, ...], broken: Iterable[str] = ()
 ) -> str:
-    """Why no candidate is left, and what to give instead; ``broken`` are rules of layouts."""
+    """The reason why no candidate is left, and the remedy; ``broken`` are rules of layouts."""
     batch, ranks = question.global_batch, question.gpus
     if batch % ranks:
         valid = [str(count) for count in divisors(batch) if count <= 2 * ranks + 1]
@@ -313,14 +313,14 @@ def require_room(question: SearchQuestion) -> None:
 
 
 def refusals(question: SearchQuestion) -> tuple[str, ...]:
-    """Why this machine cannot hold a model now; empty if it can."""
+    """The reason why this machine cannot hold a model now; empty if it can."""
     cluster = find_cluster(local_request(question.gpus))
     refusal = why_no_room(question, cluster.least_memory_bytes)
     return (refusal,) if refusal else ()
 
 
 def why_no_room(question: SearchQuestion, rank_bytes: int) -> str:
-    """Why ranks with this much memory each cannot hold a model; "" if they can."""
+    """The reason why ranks with this much memory each cannot hold a model; "" if they can."""
     count, ranks = parameters(question.model.architecture), question.gpus
     needed, held = STATE_BYTES * count / ranks, rank_bytes * ranks // STATE_BYTES
     if needed <= rank_bytes:

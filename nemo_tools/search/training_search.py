@@ -326,7 +326,7 @@ def _entry(run: SearchRun) -> dict[str, object]:
 
 
 def _nothing_measured(done: HpRuns[SearchCandidate], outcome: SearchOutcome, folder: Path) -> str:
-    """Why, by the last run that was started, in the words of its table."""
+    """Reason by the last run that was started, in the words of its table."""
     stop, sentence = done.stop, stop_sentence(done.stop)
     if stop.kind is not StopKind.NOTHING_FITS:
         started = {record.trial.name for record in done.records}

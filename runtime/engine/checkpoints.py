@@ -1,6 +1,6 @@
 """A training on disk, to go on with under any layout: weights, optimizer, schedule, loss scale.
 
-torch's distributed checkpoint: each rank writes its parts, and reads what its layout needs. The
+torch's distributed checkpoint: each rank writes its parts, and reads the parts of its layout. The
 data's place and random states are the script's.
 """
 
@@ -60,7 +60,7 @@ class Trained:
         dist.barrier()
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Take over what was saved, whatever the layout was; to be called on all ranks.
+        """Load a checkpoint of any layout; call it on all ranks.
 
         Raises:
             ConfigError: there is no checkpoint, or it is of another model or optimizer.

@@ -130,7 +130,7 @@ class Engine:
             (trained.save_weights if consolidated else trained.save)(folder)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Go on from what ``save`` wrote, under this or any other layout; call it on all ranks.
+        """Resume from a checkpoint of ``save``, under any layout; call it on all ranks.
 
         The configuration's own learning rate and schedule count; the schedule goes on from the
         step that was saved.
@@ -222,7 +222,7 @@ def initialize(
 
 @contextmanager
 def _say_in_one_line() -> Iterator[None]:
-    """End a rank of our launcher by what is wrong with its configuration, without a traceback.
+    """End a rank of our launcher with its configuration's error, without a traceback.
 
     After it that holds of what the script does not catch: a step's batch, a checkpoint's folder.
     """

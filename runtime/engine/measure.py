@@ -113,7 +113,7 @@ class Measured:
         return loss
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The trainer's, of which the script's modules hear as of any call of the model."""
+        """The trainer's evaluation; the script's modules see it as any call of the model."""
         with self._report.guard(), self._between.evaluation():
             return self._trainer.evaluate(batch)
 
@@ -195,7 +195,7 @@ class Measured:
         self._require_finite()
 
     def _finish_cut(self, loss: float) -> None:
-        """Report what the micro-batches took; there is no time for a step."""
+        """Report the micro-batches' times; there is no time for a step."""
         assert self._cutter is not None
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"The loss of the first micro-batches is {loss}.")
@@ -270,7 +270,7 @@ class BetweenSteps:
         return self._longest.instead_of(batch)
 
     def goes_on(self) -> bool:
-        """After the last step: whether the script goes on to what it does after an epoch."""
+        """After the last step: True if the script goes on to its actions after an epoch."""
         return self._report.task.ends_epoch and self.beside.goes_on(self._all_agree)
 
     @property
@@ -331,7 +331,7 @@ class BetweenSteps:
 
 
 class _Hook(SharedByCopies):
-    """A copy of the model is heard as the model is: its average is what many evaluate."""
+    """Reports calls of the model and of its copies: many scripts evaluate its average."""
 
     def __init__(self, called: Callable[[nn.Module, object, object], None]) -> None:
         self._hear_call = called

@@ -1,4 +1,4 @@
-"""Models and tensors that a script keeps on its device besides what it trains.
+"""Models and tensors that a script keeps on its device besides the trained model.
 
 A teacher, a reference model, an EMA copy or a frozen encoder takes memory, though no gradient
 reaches it; so do data sets and replay buffers. A script that sends what it trains to a device

@@ -92,7 +92,7 @@ class Fakes:
 def make_hollow(fakes: Fakes) -> None:
     """Have the large weights of all modules be fake as soon as they are made, from here on.
 
-    What a module allocates for a weight is never written to, so that it takes no memory.
+    Memory that a module allocates for a weight is never written to, so that it takes no room.
     """
     original = nn.Module.register_parameter
 

@@ -1,4 +1,4 @@
-"""Stops an external script at its first forward pass and says what that pass is made of.
+"""Stops an external script at its first forward pass and reports the contents of that pass.
 
 A fork of the process goes on to the backward pass with fake weights; if it cannot, the process
 itself does, on the CPU with what the script has made. Neither lets an optimizer make a step with
@@ -109,7 +109,7 @@ class FirstForwardProbe:
             self._conclude()
 
     def on_failure(self, error: BaseException) -> None:
-        """See Listener and OuterCallListener: fakes end here, what is real goes on to its end."""
+        """See Listener and OuterCallListener: fakes end here, a real pass goes on to its end."""
         if self._fakes is not None and os.getpid() == self._process:
             self._give_up(error)
 
@@ -205,7 +205,7 @@ class FirstForwardProbe:
         exit_now(1)
 
     def _unseen_share(self) -> float:
-        """Share of what the optimizers train that no called module has."""
+        """Share of the trained weights that no called module has."""
         assert self._pass
         weights = {
             id(weight): weight.numel()

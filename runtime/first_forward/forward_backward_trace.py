@@ -47,7 +47,7 @@ class PhasedStorages(Storages):
     """Storages whose highest sum is taken phase by phase."""
 
     def next_phase(self) -> int:
-        """The highest sum since the last call; the next phase begins with what lives now."""
+        """The highest sum since the last call; the next phase begins with the live memory."""
         peak, self.peak_bytes = self.peak_bytes, self._bytes
         return peak
 
@@ -71,7 +71,7 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """Begin anew with what lives now."""
+        """Begin anew with the live memory."""
         self._costs.clear()
         self.storages.next_phase()
 
@@ -116,8 +116,8 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class FrozenCalls:
     """Costs of calls without gradients, such as of a teacher, besides the call that trains.
 
-    Only calls of its own batch count: calls before the last batch was drawn belong to another, as
-    are, in a script without loaders, calls of the model that trains.
+    Only calls of the current batch count: earlier calls belong to another batch,
+    as do, in a script without loaders, calls of the model that trains.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ _MOST_FROZEN_CALLS = 8
 
 
 def _with_gates(result: Any) -> Any:
-    """An LSTM's layer with what it keeps for the backward pass, which fakes omit."""
+    """An LSTM's layer with its saved values for the backward pass, which fakes omit."""
     given, hidden, cell, kept = result
     if not kept.numel():
         kept = kept.new_empty(_KEPT_OF_LSTM * tensor_bytes(given))
@@ -250,7 +250,7 @@ class ForwardBackwardTrace:
         Args:
             module: the outermost one.
             given: its arguments.
-            draws: what loaders say of the batches they gave before.
+            draws: the loaders' reports on earlier batches.
             frozen: costs of calls without gradients since the call before.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A rank's part of a model that writes tokens, greedily and just as many as are asked for.
+"""A rank's part of a model that writes the requested number of tokens, greedily.
 
 Stages of a pipeline have a range of blocks and a cache each: hidden states go forward, tokens
 come back.
@@ -255,7 +255,7 @@ class Generator:
 
 
 def _shorter(config: Any, stage: Stage) -> Any:
-    """A configuration of only this stage's blocks, each of its own kind."""
+    """A configuration of only this stage's blocks, with the kind of each block."""
     own, count = copy.deepcopy(config), len(stage.blocks.pieces)
     kinds = getattr(config, "layer_types", None)
     if kinds:

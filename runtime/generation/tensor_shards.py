@@ -102,7 +102,7 @@ class RandomWeights:
     device: torch.device
 
     def fill(self, model: nn.Module) -> None:
-        """Replace what has no memory, one weight after the other; shared ones stay shared."""
+        """Replace weights without memory, one weight after the other; shared ones stay shared."""
         made: dict[int, nn.Parameter] = {}
         for module in model.modules():
             for key, weight in module._parameters.items():
@@ -128,13 +128,13 @@ class RandomWeights:
 
 
 class TensorShards:
-    """The cuts of a model's weights, and what its ranks exchange."""
+    """The cuts of a model's weights, and its ranks' exchanges."""
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         """Cut a model whose weights have no memory yet.
 
         Raises:
-            ConfigError: it has no plan, or the ranks do not divide what it cuts.
+            ConfigError: it has no plan, or the ranks do not divide the sizes that it cuts.
         """
         self._model, self._mesh = model, mesh
         self._names = {id(weight): name for name, weight in model.named_parameters()}

@@ -51,7 +51,7 @@ _MOST_PAIRED = 8
 
 
 def main() -> None:
-    """Check, and print what was found."""
+    """Check, and print the results."""
     node, nodes = int(os.environ["GROUP_RANK"]), int(sys.argv[2])
     store, blocked = _open_ports(node, nodes) if nodes > 1 else (None, None)
     if blocked is not None:

@@ -1,8 +1,8 @@
 """The GPUs of a host as NVIDIA's driver reports them; as a program it prints them as JSON.
 
 Standard library only, as the launcher runs this file during trials. ``nvidia-smi`` refuses a whole
-query for one field that it does not know, and fields get other names, so it is asked until it
-knows all that are left.
+query for one field that it does not know, and the names of fields change, so unknown fields are
+removed until it accepts the query.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _value(text: str) -> int | str | None:
-    """A decimal or hexadecimal number, or words; None for what is not reported."""
+    """A decimal or hexadecimal number, or words; None if not reported."""
     if text.strip("[]").lower() in ("", "n/a", "not supported", "unknown error"):
         return None
     try:

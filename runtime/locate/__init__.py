@@ -1,4 +1,4 @@
-"""Finds what trains in an external script: root module, optimizer, loader, strategy."""
+"""Finds the parts of an external script's training: root module, optimizer, loader, strategy."""
 
 from .hook import Hooks, ManualUpdates, UpdatesByHand, leave_after, set_batch_size
 from .root_module import ModuleLocator, watch_compile, watch_outer_calls

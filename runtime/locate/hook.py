@@ -78,7 +78,7 @@ class Hooks:
         """Hook for steps until anything is compiled."""
         self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
         self._handed: WeakKeyDictionary[Any, deque[int]] = WeakKeyDictionary()
-        """Samples of the batches that each loader was asked for and has not given yet."""
+        """Samples of the requested batches that each loader has not given yet."""
         self.data: TrainingData | None = None
         """Loaders that a soak watches."""
 
@@ -218,7 +218,7 @@ class ManualUpdates:
         self.optimizer: UpdatesByHand | None = None
         """The optimizer of the steps; None until they are known."""
         self.steps = 0
-        """Steps that have ended since; if the first one began nobody has seen."""
+        """Steps that have ended since; the start of the first was not observed."""
         self._passes = 0
         self._changed_at = 1
         self._interval = 0
@@ -236,7 +236,7 @@ class ManualUpdates:
         )
 
     def ends_step(self, modules: Sequence[nn.Module]) -> bool:
-        """True if the backward pass that begins is the last one of a step."""
+        """True if the backward pass that begins is the last of its step."""
         self._passes += 1
         if self.optimizer is None and any(_sum(weight) != was for weight, was in self._before):
             interval, self._changed_at = self._passes - self._changed_at, self._passes

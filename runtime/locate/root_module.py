@@ -1,7 +1,7 @@
 """Finds the module that the script calls to train, and listens to its calls.
 
-Global hooks see every call while it is looked for; then they are replaced by hooks on the root
-only. A script that calls several modules has the one with most of the optimizer's weights.
+Global hooks see every call during the search; then hooks on the root replace them. If a script
+calls several modules, the root is the module with most of the optimizer's weights.
 
 Runs before every hook, so that the first call of all is seen whole. For a process that ends
 soon; ``root_module`` is for those that go on.
@@ -203,7 +203,7 @@ class ModuleLocator(SharedByCopies):
         self._after_root(module, arguments, named, result)
 
     def _after_inside(self, module: nn.Module, arguments: object, result: object) -> None:
-        """A script may train through a wrapper (DDP) and evaluate what is in it."""
+        """A script may train through a wrapper (DDP) and evaluate the module inside."""
         if not module.training and not torch.is_grad_enabled():
             self._was_inside = True
             self._listener.on_evaluation()
@@ -271,7 +271,7 @@ def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], boo
     thread, inside, is_aside = threading.get_ident(), False, False
 
     def call_aside(module: nn.Module, *arguments: Any, **named: Any) -> Any:
-        """Call what trains nothing now; parts of it are not looked at by themselves."""
+        """Call a module that trains nothing now; its parts are not observed separately."""
         nonlocal is_aside
         if is_aside or next(module.parameters(), None) is None:
             return original(module, *arguments, **named)

@@ -102,12 +102,12 @@ _COUNTS = ("num_graphs", "batch_size")
 
 
 class SampleCounter:
-    """Counts like the first time it was asked; one for each way that a model is called."""
+    """Counts samples as in its first call; each way to call a model has a separate counter."""
 
     def __init__(self) -> None:
         self._dimension: int | None = None
         self._place = 0
-        """Which tensor of a call has the dimension; later calls have it in the same place."""
+        """Number of the tensor of a call with the dimension; equal in later calls."""
         self._by_length = False
         self.quick = 0
         """Dimension of the samples, from 1, if the first argument has it; else 0."""

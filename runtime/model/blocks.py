@@ -82,7 +82,7 @@ def _repeats(pieces: tuple[nn.Module, ...]) -> bool:
 class Piece:
     """Weights, operations and memory of a part; shared weights count for the first to run.
 
-    Those with ``split`` are of what tensor ranks share out, and are counted in the others, too.
+    Values with ``split`` cover only weights that tensor ranks share; the others include them.
     """
 
     name: str

@@ -62,11 +62,11 @@ class Deaf:
     """Has every method that a hook may be, and does nothing."""
 
     def __getattr__(self, name: str) -> Any:
-        """A hook that hears nothing."""
+        """A hook that does nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
         return _hear_nothing
 
 
 def _hear_nothing(*_: object, **__: object) -> None:
-    """A hook that hears nothing."""
+    """A hook that does nothing."""

@@ -66,7 +66,7 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 
 def model_loss(model: nn.Module, micro_batch: Batch) -> Tensor:
-    """Call the model with the micro-batch's parts and take what it returns as the mean loss.
+    """Call the model with the micro-batch's parts and take its result as the mean loss.
 
     A tuple or list is spread over positional, a dict over keyword arguments. Models that
     return an object with ``loss`` (Hugging Face's do) are understood.

@@ -75,7 +75,7 @@ _PLACES = ("device_ids", "output_device")
 def run_on_cpu(follow: Follow | None = None) -> None:
     """Run this process on the CPU from here on, also if the script makes a GPU visible.
 
-    ``follow`` gets each function of torch with what it was given and what it gave.
+    ``follow`` gets each function of torch with its arguments and its result.
     """
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         os.environ[name] = ""
@@ -119,7 +119,7 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call with other devices, or give back what is there already."""
+        """Call on the CPU instead; ``follow`` gets the arguments and the result."""
         result = self._call(func, args, kwargs or {})
         if self._follow is not None:
             self._follow(func, (args, kwargs), result)
@@ -135,7 +135,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def _on_cpu(value: Any) -> Any:
-    """A device's stand-in: uninitialized for a tensor on CUDA, fake in a fake mode."""
+    """A replacement on the CPU: uninitialized for a tensor on CUDA, fake in a fake mode."""
     if isinstance(value, Tensor) and value.is_cuda:
         shape, stride = value.shape, value.stride()
         return torch.empty_strided(
@@ -194,7 +194,7 @@ def use_cuda_rules() -> torch.library.Library:
 
     Source:
         PyTorch, aten/src/ATen/autocast_mode.h: ``AT_FORALL_FP32`` and
-        ``AT_FORALL_FP32_SET_OPT_DTYPE``, less losses and what is hardly used;
+        ``AT_FORALL_FP32_SET_OPT_DTYPE``, less losses and rare functions;
         aten/src/ATen/native/Dropout.cpp: a fused kernel on CUDA, whose mask has a byte a value.
     """
     rules = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]

@@ -60,7 +60,7 @@ class MemoryWatch:
             meter.lift()
 
     def follow(self, *, paused: bool) -> None:
-        """A step has ended; on CPU what a pause before it added to the process counts as peak."""
+        """A step has ended; on CPU memory that a pause before it added counts as peak."""
         if self._meter:
             high = self._meter.use().peak_bytes
             if paused and self._high_bytes is not None:

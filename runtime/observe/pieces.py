@@ -122,7 +122,7 @@ class Pieces:
             self._pieces.setdefault(place, Piece(name=place)).kept_bytes += max(0, kept_bytes)
 
     def let_go(self) -> None:
-        """Take what is still needed of the model: a script may drop it and make another."""
+        """Take the needed parts of the model: a script may drop it and make another."""
         if self._model is not None:
             self._count_what_never_ran(self._model)
             self._bytes_each = bytes_per_parameter(self._model)

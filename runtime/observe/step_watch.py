@@ -110,7 +110,7 @@ class StepWatch(SharedByCopies):
 
     @property
     def precision(self) -> Precision:
-        """The format of most weights' layers, by what they give out."""
+        """The format of most weights' layers, by their outputs."""
         most = self._formats.most_common(1)
         return precision_of(most[0][0] if most else torch.float32)
 
@@ -123,7 +123,7 @@ class StepWatch(SharedByCopies):
         return Recompute.SELECTIVE if share < _SELECTIVE_BELOW else Recompute.FULL
 
     def _call_begins(self) -> None:
-        """The root is called; the first time it is seen what it keeps."""
+        """The root is called; on the first call its saved values are recorded."""
         self._passes += 1
         self._in_call = True
         if self._passes == 1 and not _hooks_of_script():
@@ -236,14 +236,14 @@ class Storages:
         return self._bytes
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Count what is not counted yet."""
+        """Count storages that are not counted yet."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
                 self._add(getattr(tensor, "_local_tensor", tensor))
         self.peak_bytes = max(self.peak_bytes, self._bytes)
 
     def add_made(self, results: Iterable[Any], inputs: Iterable[Any]) -> None:
-        """Count what an operation made, not what it only looks at in another way."""
+        """Count an operation's new storages, but not its views."""
         old = {_storage_key(tensor) for tensor in inputs} - self._alive.keys()
         self.add(tensor for tensor in results if _storage_key(tensor) not in old)
 

@@ -98,14 +98,14 @@ class StepCounter:
             self._sizes.append(batch_size)
 
     def on_skip(self) -> None:
-        """A scaler left the update out: what was computed for it belongs to no step."""
+        """A scaler left the update out: its gradients belong to no step."""
         self._spent = True
         self._draws = 0
 
     def step_of_pacer(self, optimizer: object) -> Made | None:
         """Contents of the step that ends here, if this optimizer sets the pace.
 
-        None: it is another one, or ends nothing; :meth:`step` says what it is, then.
+        None: it is another one, or ends nothing; then :meth:`step` decides.
         """
         if self._spent or self._pace is None or self._pace() is not optimizer:
             return None
@@ -154,7 +154,7 @@ class StepCounter:
         """Forward and backward passes pair up; a loader's batches bound them if it has any.
 
         So two passes over one batch (real and generated, say) are not two micro-batches. Rows
-        beyond those of a batch that has its own pass are views or frames, not more samples.
+        beyond the size of a batch that has its own pass are views or frames, not more samples.
         """
         if not self.forwards_in_step:
             size = self.draw_size or 0

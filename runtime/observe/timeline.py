@@ -42,7 +42,7 @@ class Clock(Protocol):
         """True if the device has come to a mark."""
 
     def between_s(self, start: Any, end: Any) -> float:
-        """Seconds from one mark to a later one that has passed."""
+        """Seconds between two marks that the device has passed."""
 
     def wait(self, mark: Any) -> None:
         """Return when the device has come to a mark."""
@@ -192,7 +192,7 @@ class PauseRule:
         self.pause = self._mark()
 
     def drew(self) -> None:
-        """A loader gave a batch: what an evaluation did with its results is over by now.
+        """A loader gave a batch: an evaluation's work on its results is over by now.
 
         Call it only in a pause.
         """
@@ -200,7 +200,7 @@ class PauseRule:
             self.pause = self._mark()
 
     def on_resume(self) -> None:
-        """The training goes on: what a loader gives from here on is of the step."""
+        """The training goes on: later batches of a loader belong to the step."""
         self._resumed = True
 
     def start(self, since: Any, number: int) -> Any:

@@ -59,7 +59,7 @@ def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) 
     """The model laid out as the configuration says; the same weights on all ranks.
 
     Raises:
-        ConfigError: the model lacks what the configuration asks for.
+        ConfigError: the model lacks a feature that the configuration requests.
     """
     if not meshes.is_data_only:
         copy_weights(model, meshes.world)

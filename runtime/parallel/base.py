@@ -1,4 +1,4 @@
-"""The mesh of all ranks, and what a kind of parallelism makes of a model on it."""
+"""The mesh of all ranks, and the form of a model on it under each kind of parallelism."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DeviceMeshes:
 
     @property
     def data(self) -> DeviceMesh:
-        """Ranks that train on different samples or tokens: what FSDP shards and copies over."""
+        """Ranks that train on different samples or tokens; FSDP shards and copies over them."""
         names = tuple(name for name in (REPLICATE, SHARD) if name in _names(self.world))
         return self.world if self.is_data_only else self.world[names]
 
@@ -75,7 +75,7 @@ class DeviceMeshes:
 
     @property
     def expert_data(self) -> DeviceMesh | None:
-        """Data ranks with the same experts: what FSDP shards and copies those over."""
+        """Data ranks with the same experts; FSDP shards and copies experts over them."""
         return self.experts[EXPERT_REPLICATE, EXPERT_SHARD] if self.experts else None
 
     def _along(self, name: str) -> DeviceMesh | None:
@@ -169,8 +169,8 @@ class Applied:
     """A model made ready for its steps.
 
     Attributes:
-        module: what the step calls.
-        around: what it does around each micro-batch.
+        module: the module that the step calls.
+        around: context of each micro-batch.
         checks: look at a step's batch first, or raise a ConfigError.
         rehearse: before the first step, given its batch and a function that evaluates one.
         wrap_loss: from the loss of a micro-batch to the loss that a rank computes.
@@ -221,7 +221,7 @@ class Passes(Protocol):
 
         Args:
             batch: of the whole step.
-            scale: what gradients are multiplied with.
+            scale: factor of the gradients.
             cutter: may end the step before its last micro-batch.
         """
 

@@ -24,7 +24,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     """Compile blocks in place at their first call; equal blocks share one compiled code.
 
     Raises:
-        ConfigError: this machine lacks what torch.compile needs.
+        ConfigError: this machine lacks a requirement of torch.compile.
     """
     mode = knob_value(config, _NAME)
     if mode == _OFF:

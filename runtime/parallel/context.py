@@ -1,6 +1,6 @@
 """Context parallelism: ranks share out the tokens of each sample.
 
-A micro-batch is cut when the loss is asked for; models that can take them get positions, shifted
+A micro-batch is cut when the loss is computed; models that can take them get positions, shifted
 labels and the number of tokens, so that their own loss is right.
 """
 
@@ -173,7 +173,7 @@ class _Sharing:
         return of_part
 
     def check(self, batch: Batch) -> None:
-        """Refuse what context ranks cannot share out.
+        """Refuse models and batches that context ranks cannot share out.
 
         Raises:
             SharingError: sequences cannot be cut equally, or have padding or other such marks.

@@ -1,6 +1,6 @@
 """Expert parallelism: ranks have some of the experts each, and tokens travel to theirs and back.
 
-The ranks of an expert group are data ranks: each brings the tokens of its own samples.
+The ranks of an expert group are data ranks: each has its own samples and brings their tokens.
 """
 
 from __future__ import annotations

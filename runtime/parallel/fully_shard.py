@@ -1,6 +1,6 @@
 """FSDP2: gradients (ZeRO 2) or weights too (ZeRO 3) live in shards.
 
-If weights are split in another way, too, also what DDP does elsewhere: ZeRO 0 and 1.
+It also makes ZeRO 0 and 1, in place of DDP, if weights are split in another way, too.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Unit: TypeAlias = list[nn.Module]
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
-    """Shard the repeated blocks, one or several to a unit, then what is left with the root.
+    """Shard the repeated blocks, one or several to a unit, then the rest with the root.
 
-    Gradients are reduced to shards after each micro-batch, which is what keeps them small.
+    Gradients are reduced to shards after each micro-batch, which keeps them small.
     ZeRO 2 keeps the whole weights from a step's first micro-batch to its last. ZeRO 0 and 1 of
     split weights reduce with the last micro-batch; ZeRO 0 is FSDP over shards of one rank.
 
@@ -110,7 +110,7 @@ def _policy(precision: Precision) -> MixedPrecisionPolicy:
 
 
 def look(root: nn.Module, optimizer: Optimizer | None, zero_stage: int) -> dict[str, KnobValue]:
-    """The knobs of FSDP2 that a live model has; below stage 2 it does what DDP does elsewhere."""
+    """The knobs of FSDP2 that a live model has; below stage 2 it replaces DDP."""
     if not isinstance(root, FSDPModule) or zero_stage == 0:
         return {}
     seen: dict[str, KnobValue] = {"shard_ranks": _shard_ranks(root)}

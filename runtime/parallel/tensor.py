@@ -163,10 +163,10 @@ def _join(*names: str) -> str:
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
-    """Split what the model's plan names; embeddings that share weights share them again.
+    """Split the modules in the model's plan; embeddings that share weights share them again.
 
     Raises:
-        ConfigError: the model has no plan, or the degree does not divide what it splits.
+        ConfigError: the model has no plan, or the degree does not divide a size that it splits.
     """
     mesh = meshes.tensor
     if mesh is None:
@@ -369,7 +369,7 @@ class _WholeGradients:
 
 
 def _share_random_state(mesh: DeviceMesh) -> None:
-    """Dropout of what is whole drops the same everywhere."""
+    """Dropout of unsplit values drops the same on all ranks."""
     accelerator = mesh.device_type == "cuda"
     state = (torch.cuda.get_rng_state() if accelerator else torch.get_rng_state()).clone()
     shared = state.to(mesh.device_type)

@@ -1,4 +1,4 @@
-"""An external rank's result: which process reports, how it ends, what it says."""
+"""An external rank's result: the process that reports, its end, and the report."""
 
 from .claim import Helper, environment_rank, mark_children
 from .ending import Endings, Reasons, exit_now

@@ -112,17 +112,17 @@ def mark_children() -> None:
 
 
 class Helper:
-    """True if this process only helps another one of the same rank that imports torch, too.
+    """True if this process only helps another process of the same rank that imports torch, too.
 
-    To be asked before :func:`mark_children`. Ranks that an agent starts have a number that their
-    agent has not, and those that multiprocessing spawns are not daemons; loaders' workers are.
+    Construct it before :func:`mark_children`. Ranks that an agent starts have a number that their
+    agent lacks, and ranks that multiprocessing spawns are not daemons; loaders' workers are.
     """
 
     def __init__(self) -> None:
         self._started_by_rank = os.environ.get(_PARENT) == os.environ.get(_RANKS[0], "")
 
     def __bool__(self) -> bool:
-        """The answer, ready at the end: multiprocessing tells a child late what it is."""
+        """The answer, ready at the end: multiprocessing sets a child's kind late."""
         if multiprocessing.parent_process() is not None:
             return bool(multiprocessing.current_process().daemon)
         return self._started_by_rank
@@ -258,7 +258,7 @@ class Agreement:
             real_time.sleep(_POLL_S)
 
     def restart(self) -> None:
-        """Forget what was announced: steps count anew."""
+        """Forget the announced last step: steps count anew."""
         self._stop = None
         if self._rank == 0 and self._world_size > 1:
             sign_path(self._task, Sign.STOP.value).unlink(missing_ok=True)
@@ -309,9 +309,9 @@ class AfterEpoch:
             write_sign(self._task, f"endless_rank{self._rank}", "")
 
     def agree(self, wanted: bool) -> bool:
-        """True if all go on, after the last step; rank 0 says what is wanted.
+        """True if all go on after the last step; rank 0 decides by ``wanted``.
 
-        A rank that hears nothing for 30 s takes its own word.
+        A rank without an answer within 30 s uses its own ``wanted``.
         """
         if not self._task.ends_epoch or self._task.end_step <= _BEFORE:
             return False

@@ -1,6 +1,6 @@
 """Ways in which an external process ends, the error that ends it, and the reason in the result.
 
-An uncaught error is seen by ``sys.excepthook`` or left in ``sys.last_value``; one that the
+An uncaught error is seen by ``sys.excepthook`` or left in ``sys.last_value``; an error that the
 script caught before it gives up is the context of ``sys.exit``; children of multiprocessing
 call neither, but run finalizers while their error passes. An error or a status that the script
 outlives by a step is not a reason.
@@ -161,7 +161,7 @@ def reason_of(error: BaseException | None) -> tuple[Failure | None, int]:
 
 
 class Reasons:
-    """Why the script of one process ends, from what was heard of it."""
+    """The reason why the script of one process ends, from the observed errors and statuses."""
 
     def __init__(self) -> None:
         self._refused: Failure | None = None
@@ -170,7 +170,7 @@ class Reasons:
         self._status: object = None
         self._died_of: BaseException | None = None
         self._thread: int | None = None
-        """The one that made the last step."""
+        """The thread that made the last step."""
 
     def trains(self) -> None:
         """A step was made, by the thread that calls."""
@@ -195,7 +195,7 @@ class Reasons:
             self._died_of = error
 
     def last_word(self, error: BaseException | None, steps: int) -> LastWord:
-        """Reason of a script's end, as far as it can be seen; ``error`` is what it ends with."""
+        """Reason of a script's end, as far as it can be seen; ``error`` is its last error."""
         error = error or self._died_of
         failure, asked = reason_of(error)
         if failure is None and self._refused:

@@ -1,6 +1,6 @@
 """A process that has claimed its rank: keeps its steps, looks into one, writes its last word.
 
-Not: which calls are steps (``steps``), nor what is heard (the probe).
+Not here: which calls are steps (``steps``), and which calls are observed (the probe).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class RankReporter:
         self.is_last = self._agreement.is_last
         """True if all ranks end after a step."""
         self.leftovers: Callable[[], tuple[str, ...]] = tuple
-        """Files that the script has written and nobody removes."""
+        """Files that the script has written and that are not removed."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""
@@ -175,7 +175,7 @@ class RankReporter:
         return number
 
     def goes_on(self) -> bool:
-        """After the last step: whether the script goes on to what it does after an epoch."""
+        """After the last step: True if the script goes on to its actions after an epoch."""
         return self.beside.goes_on(self._after_epoch.agree)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:

@@ -57,7 +57,7 @@ def describe(
     grade: Grade,
     clock: Callable[[], float] | None = None,
 ) -> Description:
-    """Blocks of the model; what grows from one sample to two is what a sample takes.
+    """Blocks of the model; growth from one sample to two is a sample's share.
 
     With a ``clock`` their forward passes are timed, too.
     """
@@ -138,7 +138,7 @@ def _merge(group: list[tuple[Piece, Piece]], times: Seconds, *, has_plan: bool) 
 
 
 def record(model: nn.Module, forward: Callable[[], Tensor]) -> tuple[Piece, ...]:
-    """Run ``forward``, which calls ``model``, once and tell what was seen, in order of running."""
+    """Run ``forward``, which calls ``model``, once and return the observed calls, in order."""
     return _Tape(model).run(forward)
 
 

@@ -55,7 +55,7 @@ class Meter(Protocol):
         """End the memory limit, so that a failure can be reported."""
 
     def watch_live(self) -> AbstractContextManager[None]:
-        """Measure the peak of what is in use inside; what an allocator keeps is apart from it."""
+        """Measure the peak of used memory inside; an allocator's cache is not included."""
 
 
 def start_meter(device: torch.device, limit_bytes: int | None, held_bytes: int) -> Meter:
@@ -112,8 +112,8 @@ class CudaMeter:
     def enforce(self) -> None:
         """Let the allocator reserve the limit less the context.
 
-        The context grows as kernels and libraries are loaded, so that its usual size is taken at
-        least.
+        The context grows as kernels and libraries are loaded, so that at least its typical size is
+        subtracted.
         """
         if self._limit >= self._total:
             return
@@ -145,7 +145,7 @@ class CudaMeter:
     def _context_bytes(self) -> int:
         """Bytes of this process on the device outside of torch's allocator.
 
-        The driver only tells what all processes use: their memory is ours unless it is too much.
+        The driver reports only the total: others' memory counts as ours unless it is too much.
         """
         free, total = torch.cuda.mem_get_info(self._device)
         outside: int = total - free - torch.cuda.memory_reserved(self._device)
@@ -155,7 +155,7 @@ class CudaMeter:
 
 
 class CpuMeter:
-    """Resident memory of this process beyond what it had before the model."""
+    """Resident memory of this process beyond its memory before the model."""
 
     def __init__(self, limit_bytes: int | None, held_bytes: int) -> None:
         _finish_imports()
@@ -167,7 +167,7 @@ class CpuMeter:
         self.restart()
 
     def restart(self) -> None:
-        """Let the high-water mark begin at the present use, without what was freed before."""
+        """Let the high-water mark begin at the present use, without freed memory."""
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
         with suppress(OSError):
@@ -214,7 +214,7 @@ class CpuMeter:
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
     def lift(self) -> None:
-        """Allow what the system allows."""
+        """Restore the system's limit."""
         if self._limit is not None:
             lift_data_limit()
 
@@ -251,7 +251,7 @@ def lift_data_limit() -> None:
 
 
 def _finish_imports() -> None:
-    """Let torch load what it loads at first use, and OpenMP start its threads.
+    """Let torch load its libraries of the first use, and OpenMP start its threads.
 
     Neither is memory of the training; and a thread that meets the limit aborts the process.
     """

@@ -110,7 +110,7 @@ class Report:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Report what is raised inside, then let it pass."""
+        """Report an error that is raised inside, then let it pass."""
         try:
             yield
         except Exception as error:

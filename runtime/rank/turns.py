@@ -15,7 +15,7 @@ from autoconf_launch.core import RankTask, turn_file
 _TOKEN = struct.Struct("=q")
 _COMPUTES = 0
 """A rank that passes the turn continues later. Any other number is from a rank that is done, and
-says that nobody has computed since it was."""
+says that no rank has computed since."""
 _OVER = -1
 """All are done."""
 
@@ -25,9 +25,9 @@ class Turns:
 
     The turn is a number in a pipe to the next launch; the last one's leads to the first. Both
     ends are held open, so that none waits for a reader and none is lost. A rank that is done
-    stays and passes the turn, so that launches of fewer steps hold up nobody. Processes that load
+    stays and passes the turn, so that shorter launches delay no other. Processes that load
     data for the rank stop in others' turns: a launch that has the machine to itself would not
-    have what they made meanwhile.
+    have the batches that they made meanwhile.
     """
 
     def __init__(self, task: RankTask, rank: int) -> None:

@@ -75,7 +75,7 @@ P = ParamSpec("P")
 
 
 class Watcher(Protocol):
-    """Something that hears the script and can fall silent."""
+    """An observer of the script that can be silenced."""
 
     silent: bool
 

@@ -37,7 +37,7 @@ class Surroundings:
         self._saved = SavedFiles(own, self._was_there)
 
     def guard(self) -> None:
-        """Keep out of it what trackers write, and what the training does."""
+        """Silence trackers, and redirect the training's files."""
         silence(str(self._own))
         self._saved.install()
 
@@ -46,7 +46,7 @@ class Surroundings:
         self._saved.begin()
 
     def tell(self, listener: SaveListener) -> None:
-        """Let it hear of checkpoints."""
+        """Notify a listener of each checkpoint."""
         self._saved.listen(listener)
 
     def new(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def silence(folder: str) -> None:
 
 
 def _writes_elsewhere(module: Any, folder: Path) -> None:
-    """Event files of ``SummaryWriter``; what it says of its folder stays."""
+    """Event files of ``SummaryWriter``; its reported folder stays."""
     original = module.FileWriter.__init__
 
     @wraps(original)
@@ -131,7 +131,7 @@ def _writes_elsewhere(module: Any, folder: Path) -> None:
 
 
 class _AnyName(str):
-    """Equal to every name: of the one tracker that is there, whichever was asked for."""
+    """Equal to every name: the only tracker there is has whichever name is requested."""
 
     __hash__ = str.__hash__
 

@@ -1,7 +1,7 @@
 """A trial's saved files, kept away from the user's own files.
 
-A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
-user has would be overwritten. What is saved before the first backward pass is data, and stays.
+A checkpoint of a trial would be loaded by the next trial, and by the training itself; it would
+also overwrite the user's. Files saved before the first backward pass are data, and stay.
 Python's calls that write, make, rename and remove files are sent if ``trial_paths`` says.
 """
 
@@ -68,7 +68,7 @@ class SaveListener(Protocol):
 
 
 class SavedFiles:
-    """Follows ``torch.save`` and what else writes checkpoints; one for each process."""
+    """Follows ``torch.save`` and other functions that write checkpoints; one for each process."""
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
@@ -85,7 +85,7 @@ class SavedFiles:
         self.paths.live()
 
     def begin(self) -> None:
-        """The first backward pass begins: what is written from here on is of a training."""
+        """The first backward pass begins: files written from here on belong to the training."""
         self.paths.trains = True
 
     def listen(self, listener: SaveListener) -> None:
@@ -246,7 +246,7 @@ class FileCalls:
     def _open_descriptor(
         self, original: Callable[..., Any], path: Any, flags: int, *rest: Any, **named: Any
     ) -> Any:
-        """``os.open``: by what the flags mean, as :meth:`_open` by its mode."""
+        """``os.open``: by the meaning of its flags, as :meth:`_open` by its mode."""
         is_nameless = flags & _TEMPORARY == _TEMPORARY != 0
         if is_nameless or (aim := self._path(path, named.get("dir_fd"))) is None:
             return original(path, flags, *rest, **named)
@@ -299,7 +299,7 @@ class FileCalls:
             self._paths.made_folder(place)
 
     def _rename(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
-        """The trial's goes if the trial may write; what the user has is copied there."""
+        """The trial's file moves if the trial may write; the user's file is copied there."""
         path = self._path(src, named.get("src_dir_fd"))
         aim = self._path(dst, named.get("dst_dir_fd"))
         if not self._paths.trains or path is None or aim is None:

@@ -1,9 +1,9 @@
 """Paths that a trial may write, and the replacements of all others.
 
-From the first backward pass on, what the script writes in its working directory, or in a folder
-that a checkpoint goes to, is the trial's. What is new stands if the script put it until its
-process ends, and then goes below the trial's folder. What was there before is never changed: a
-copy below the trial's folder takes its place, for what writes it and what reads it.
+From the first backward pass on, files that the script writes in its working directory, or in a
+folder of a checkpoint, belong to the trial. New files stay in place until the script's process
+ends, and then move below the trial's folder. Existing files are never changed: a copy below the
+trial's folder takes their place, for writing and for reading.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytes
 
 
 class TrialPaths:
-    """Paths of a trial, as one of its processes sees them."""
+    """Paths of a trial, as seen by each of its processes."""
 
     def __init__(self, folder: str, was_there: Callable[[Path], bool]) -> None:
         """``folder`` is the trial's; ``was_there`` says of a path whether it is the user's."""
@@ -94,9 +94,9 @@ class TrialPaths:
         """File to write for ``path``: itself, but never over a file of the user's.
 
         Args:
-            path: what the script writes.
+            path: the path that the script writes.
             checkpoint: it is one, so that all of its folder is of the trial.
-            copies: what the file holds is kept.
+            copies: the file's content is kept.
         """
         if self._is_own(path):
             return path
@@ -164,7 +164,7 @@ class TrialPaths:
         self._real.clear()
 
     def on_removal(self, path: Path) -> None:
-        """The script has removed what the user has there, and may make it anew."""
+        """The script has removed a file of the user's, and may make it anew."""
         self._removed.add(path)
 
     def made_anew(self, path: Path) -> bool:
@@ -181,7 +181,7 @@ class TrialPaths:
         return self.trains and os.path.exists(self._saved)  # noqa: PTH110 - asked at each read
 
     def put_away(self) -> None:
-        """Move what this process has made below the trial's folder."""
+        """Move files that this process has made below the trial's folder."""
         trains, self.trains = self.trains, False  # what follows is not the script's
         for path in [*self._folders] if trains else ():
             if self._is_output(path):
@@ -284,7 +284,7 @@ class TrialPaths:
         return path in self._made or any(parent in self._made for parent in path.parents)
 
     def _is_covered(self, path: Path) -> bool:
-        """True if what the script writes there is the trial's."""
+        """True if files that the script writes there are the trial's."""
         if self._is_made(path) or is_part(path) or not self._received.isdisjoint(path.parents):
             return True
         if not path.is_relative_to(self._here):
@@ -292,7 +292,7 @@ class TrialPaths:
         return not _is_hidden(path.relative_to(self._here))
 
     def _is_guarded(self, path: Path) -> bool:
-        """True if what the user has there stays as it is; caches and devices are none of ours."""
+        """True if the user's file there stays as it is; caches and devices are none of ours."""
         if not _is_regular(path):
             return False
         return self._is_covered(path) or is_checkpoint(path) or not self._is_passing(path)
