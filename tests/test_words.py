@@ -28,18 +28,18 @@ CONDITION = re.compile(r"\bwhere\b", re.IGNORECASE)
 """For places; a condition is an *if* or a *when*. A program cannot tell them apart: count."""
 
 ALLOWED = {
-    "core": (4, 6, 3),
-    "autotuner": (685, 4, 389),
-    "tuning_spaces": (2, 3, 0),
-    "runtime": (13, 6, 0),
-    "launcher": (220, 65, 72),
-    "nemo_tools": (86, 11, 83),
+    "core": (0, 6, 0),
+    "autotuner": (2, 4, 1),
+    "tuning_spaces": (0, 3, 0),
+    "runtime": (0, 6, 0),
+    "launcher": (12, 64, 2),
+    "nemo_tools": (0, 11, 1),
     "api": (0, 0, 0),
-    "tests": (60, 70, 70),
-    "benchmarks": (204, 23, 66),
-    "examples": (6, 0, 1),
+    "tests": (47, 52, 43),
+    "benchmarks": (48, 22, 4),
+    "examples": (0, 0, 0),
 }
-ALLOWED_IN_DOCUMENTS = 99
+ALLOWED_IN_DOCUMENTS = 27
 """Breaches of each folder: in docstrings and comments, in messages, and each `where`."""
 
 PARTICIPLES = re.compile(
