@@ -83,10 +83,13 @@ def test_a_refusal_leaves_nothing_behind(search: Run, tmp_path: Path) -> None:
     [
         ({"modelsize": 3}, "did you mean 'search_config.train_settings.model_size_in_b'?"),
         ({"limit_search_runs": -1}, "must be a whole number of at least 0"),
-        ({"gpus_per_node": 3}, "splits a global batch of 256 over 3 ranks"),
+        (
+            {"gpus_per_node": 3, "tensor_parallel_sizes": "[1]", "pipeline_parallel_sizes": "[1]"},
+            "splits a global batch of 256 over 3 ranks",
+        ),
         ({"model_size_in_b": 2000}, "supports less than 1105 B parameters"),
         ({"micro_batch_sizes": "[3]"}, "divides the"),
-        ({"tensor_parallel_sizes": "[2]", "gpus_per_node": 2}, "data-parallel"),
+        ({"tensor_parallel_sizes": "[2]", "gpus_per_node": 2}, "the model has no tensor plan"),
         ({"max_minutes_per_run": 0}, "must be a number above 0"),
     ],
 )
