@@ -103,7 +103,7 @@ VERBS = MappingProxyType(
         ),
     }
 )
-"""One or two words, as they are in a command line."""
+"""Verbs by their words in a command line, one or two."""
 
 _EXAMPLES = """\
 examples:

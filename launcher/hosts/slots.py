@@ -133,11 +133,11 @@ class Share:
 
 
 WHOLE = (Share(),)
-"""One trial at a time, as planned."""
+"""A single trial at a time, as planned."""
 
 
 ALONE = (Share(fresh=True),)
-"""One trial at a time, started as a launch without tuning is."""
+"""A single trial at a time, started like a launch without tuning."""
 
 
 def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:

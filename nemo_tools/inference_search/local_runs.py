@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -102,8 +103,8 @@ class _PointRunner(Runner[SearchPoint]):
     def backend(self, listener: Listener) -> Backend:
         return ForkServerEngine()
 
-    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
-        raise NotImplementedError
+    @abstractmethod
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan: ...
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
         return None  # an interrupted process starts again with what is not measured
