@@ -23,7 +23,7 @@ from ..space import (
     is_better,
     space_name,
 )
-from ..strategies import Strategy, next_number
+from ..strategies import Ask, Strategy, next_number
 from . import stop
 from .observations import Observations
 from .pool import Grouping, Pool
@@ -188,14 +188,15 @@ class Exploration:
         if count < 1:
             return ()
         rows = self._due_rows(group, pending)
-        chosen = self._strategy.propose(
-            self._table.take(rows),
-            None if self._predictions is None else self._predictions.take(rows),
-            self._observations.compared,
-            pending,
-            count,
-            self._settings.seed,
+        everything = Ask(
+            pool=self._table,
+            predictions=self._predictions,
+            history=self._observations.compared,
+            pending=pending,
+            count=count,
+            seed=self._settings.seed,
         )
+        chosen = self._strategy.propose(everything.take(rows))
         first = next_number(self._observations.records, pending)
         candidates = [self._table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
         return tuple(new_trial(first + i, c) for i, c in enumerate(candidates[:count]))
