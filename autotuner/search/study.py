@@ -172,7 +172,7 @@ class Study:
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """The step at which a running trial must end, after these steps of its slowest ranks."""
-        return self._pace.end_step(trial, step_s, self.seen.best_now, self.seen.noise)
+        return self._pace.end_step(trial, step_s, self.seen.best_compared, self.seen.noise)
 
     def stop_reason(self) -> StopReason | None:
         """The reason why no more trials start; None while trials run or are still due."""
