@@ -17,7 +17,7 @@ import numpy as np
 from autoconf_launch.core import Architecture, Layout
 
 from ..space import Bools, Floats, Ints
-from .hardware import Machine, domain_cards_bytes_per_s
+from .hardware import SENT, Machine, domain_cards_bytes_per_s
 from .layout_columns import FULL, LayoutColumns, border_byte_s, layers_on, stage_layers
 
 Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
@@ -316,10 +316,6 @@ _ROUNDING = 1e-6
 """By which a mean of equal layers may be off."""
 
 
-_SENT = 0.6
-"""Part of a link's rate that one send reaches."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSends:
     """Seconds in which each rank of a pipeline's stages sends a buffer; 0 for one stage.
@@ -394,7 +390,7 @@ def _byte_seconds(machine: Machine, stages: int, ranks: int) -> tuple[float, ...
     if machine.linked_gpus is not None and ranks <= node:
         node = node // ranks * ranks
     nodes = -(-stages * ranks // node)
-    link_s = 1.0 / (_SENT * machine.link.bytes_per_s)
+    link_s = 1.0 / (SENT * machine.link.bytes_per_s)
     rank_s = 1.0 / domain_cards_bytes_per_s(machine) if nodes > 1 else 0.0
     border_s = border_byte_s(stages, ranks, node, link_s=link_s, cards_s=rank_s)
     cards_s = min(ranks, node) * rank_s
