@@ -8,6 +8,7 @@ Shapes: S = stages, C = candidates. The last stage has the head, the first one t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -47,25 +48,10 @@ def _layers(a: Architecture) -> int:
     return a.layers + a.encoder_layers
 
 
-def _tp_ffn(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    ffn = np.gcd(a.ffn, a.experts.ffn) if a.experts else a.ffn
-    return np.asarray(ffn % x.tensor_C == 0)
-
-
 def _vpp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     divides = _layers(a) % (x.pipeline_C * x.virtual_C) == 0
     balanced = (_layers(a) + 2) % (x.pipeline_C * x.virtual_C) == 0
     return np.asarray((x.virtual_C == 1) | divides | balanced)
-
-
-def _cp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    parts = np.where(x.context_C > 1, 2 * x.context_C, 1)
-    return np.asarray(sequence % parts == 0)
-
-
-def _sp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    parts = np.where(x.sequence_parallel_C, x.tensor_C * x.context_C, 1)
-    return np.asarray(sequence % parts == 0)
 
 
 def _some_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -90,7 +76,13 @@ RULES: tuple[LayoutRule, ...] = (
         "neither divides {kv_heads} key-value heads nor is a multiple of them",
         lambda x, a, sequence: (a.kv_heads % x.tensor_C == 0) | (x.tensor_C % a.kv_heads == 0),
     ),
-    LayoutRule("tp_ffn", "tensor_C", "tp", "does not divide the MLP's {ffn}", _tp_ffn),
+    LayoutRule(
+        "tp_ffn",
+        "tensor_C",
+        "tp",
+        "does not divide the MLP's {ffn}",
+        lambda x, a, _: math.gcd(a.ffn, a.experts.ffn if a.experts else a.ffn) % x.tensor_C == 0,
+    ),
     LayoutRule(
         "pp_layers",
         "pipeline_C",
@@ -124,7 +116,7 @@ RULES: tuple[LayoutRule, ...] = (
         "context_C",
         "cp",
         "does not split {sequence} tokens into two equal parts for each rank",
-        _cp_sequence,
+        lambda x, a, sequence: sequence % np.where(x.context_C > 1, 2 * x.context_C, 1) == 0,
     ),
     LayoutRule(
         "ep_experts",
@@ -152,7 +144,9 @@ RULES: tuple[LayoutRule, ...] = (
         "tensor_C",
         "tp",
         "does not divide {sequence} tokens, which sequence-parallel needs",
-        _sp_sequence,
+        lambda x, a, sequence: (
+            sequence % np.where(x.sequence_parallel_C, x.tensor_C * x.context_C, 1) == 0
+        ),
     ),
     LayoutRule(
         "offload_zero",
