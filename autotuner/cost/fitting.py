@@ -105,12 +105,7 @@ def remedies(
     Changes that save least memory are taken, the fastest first. A trainer that shards by a
     setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
-    Args:
-        asked: the proposal that does not fit.
-        limits: of the smallest node.
-        seconds: a time model for the prices.
-        rules: additional rules for a remedy.
-        splits: whether new tensor-parallel ranks share out the sequence, if they can.
+    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can.
     """
     found: list[Remedy] = []
     changes = _changes(splits)

@@ -374,12 +374,8 @@ def border_byte_s(
     Each rank sends to the rank ``stage_ranks`` later, all of a node at once through its cards; the
     stages fill nodes of ``node`` ranks in order.
 
-    Args:
-        stages: of the pipeline.
-        stage_ranks: of each stage.
-        node: ranks of a node.
-        link_s: seconds of a byte over the link of one rank.
-        cards_s: seconds of a byte through all cards of a node.
+    ``link_s``: seconds of a byte over the link of one rank. ``cards_s``: seconds of a byte through
+    all cards of a node.
     """
     first = np.arange(stages - 1) * stage_ranks
     if stage_ranks >= node:

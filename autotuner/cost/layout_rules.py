@@ -174,14 +174,7 @@ def rows_obeying(columns: LayoutColumns, a: Architecture, sequence: int) -> Bool
 
 
 def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """A sentence on the first rule that a layout breaks, with valid values; "" if none.
-
-    Args:
-        layout: the layout.
-        columns: the layout as one row.
-        a: the model.
-        sequence: tokens of a sample.
-    """
+    """A sentence on the first rule that a layout breaks, with valid values; "" if none."""
     for rule in RULES:
         if rule.keep(columns, a, sequence).all():
             continue
@@ -244,12 +237,9 @@ class Stages:
     ) -> Stages:
         """Look at ``stage_SC`` of each candidate's pipeline.
 
-        Args:
-            stage_SC: numbers of stages.
-            columns: the candidates.
-            layers: of the model.
-            given_SC: layers of every stage if they are not even; stages are then all of them. If
-                there are more numbers than stages, the last stages are all looked at.
+        ``stage_SC``: numbers of stages. ``given_SC``: layers of every stage if they are not even;
+        stages are then all of them. If there are more numbers than stages, the last stages are all
+        looked at.
         """
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
         if given_SC is not None:
@@ -276,10 +266,7 @@ def stages_of_peak(columns: LayoutColumns, leading_layers: int, layers: int) -> 
     Under 1F1B the waiting micro-batches fall from stage to stage, so that only the first stage of
     each make can be the fullest.
 
-    Args:
-        columns: the layouts.
-        leading_layers: layers of another make that come first (encoder, dense before experts).
-        layers: all layers.
+    ``leading_layers``: layers of another make that come first (encoder, dense before experts).
     """
     last = columns.pipeline_C - 1
     rows = [np.zeros_like(last)]

@@ -295,11 +295,7 @@ def resting_bytes(
 ) -> Floats:
     """Bytes of one part on each rank, by what its framework shards at which ZeRO stage.
 
-    Args:
-        part: a field of ``_Bytes``.
-        counts: the weights that have it.
-        columns: the layouts.
-        workload: the training.
+    ``part``: a field of ``_Bytes``.
     """
     rules = [_rule(part, stage, workload) for stage in range(_STAGES)]
     whole = np.array([rule.whole for rule in rules])[columns.zero_stage_C]

@@ -176,12 +176,6 @@ def runtime_exchange_s(
     broadcasts each weight, FSDP2 gathers units of blocks and scatters their gradients with each
     micro-batch. gloo scatters by a whole reduction, NCCL in one pass. Beyond plain data
     parallelism all stages are FSDP2 (``zero_exchanges``).
-
-    Args:
-        table: the candidates.
-        workload: a profiled model and its precision.
-        network: between the ranks.
-        micro_batch_s_C: forward and backward of one micro-batch.
     """
     layouts, spec = LayoutColumns.from_table(table), profiled_model(workload)
     held = HeldValues.of(spec, table)
@@ -292,11 +286,8 @@ def profiled_step_parts(
 ) -> StepParts:
     """Parts of a step of a model that was run or traced; NaN if no formula covers the row.
 
-    Args:
-        table: the candidates.
-        workload: a profiled model and its precision.
-        network: network between ranks; None skips communication.
-        kernels: seconds of micro-batches; by default from the model's profile.
+    ``network``: None skips communication. ``kernels``: seconds of micro-batches; by default from
+    the model's profile.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     times = kernels or ProfiledLines(spec=spec, value_bytes=size, network=network)

@@ -111,11 +111,7 @@ class Pace:
     ) -> int:
         """The step at which a running trial must end, after these steps of its slowest ranks.
 
-        Args:
-            trial: the running trial.
-            step_s: seconds of each step from the first on.
-            best: the best trial so far.
-            noise: noise of all launches so far.
+        ``step_s``: seconds of each step from the first on.
         """
         measured = best.measurement if best else None
         if measured is None:

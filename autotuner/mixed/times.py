@@ -401,11 +401,6 @@ def pipeline_s(forward_s_RS: Floats, backward_s_RS: Floats, count_R: Ints | Floa
         Of 1F1B: Narayanan et al. 2019, "PipeDream", section 3.2. Against a simulation of each
         pass it is within 1 % in 96 % of random pipelines, and never above it
         (``tests/autotuner/mixed/test_schedule.py``).
-
-    Args:
-        forward_s_RS: of one micro-batch on each stage.
-        backward_s_RS: of one micro-batch on each stage.
-        count_R: micro-batches of a step.
     """
     both = forward_s_RS + backward_s_RS
     behind = np.cumsum(both[:, ::-1], axis=1)[:, ::-1] - both

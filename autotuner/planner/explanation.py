@@ -33,13 +33,7 @@ class NamedLayouts:
 
 
 def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
-    """Common first choices, and the best layout with one thing changed.
-
-    Args:
-        best: the fastest layout.
-        world: GPUs in all.
-        node: GPUs of a node.
-    """
+    """Common first choices, and the best layout with one thing changed."""
     known = [
         *_data_parallel(),
         *_model_parallel(world, node),
