@@ -81,6 +81,10 @@ class ModelWeights:
             + self.spare
         )
 
+    def in_layers(self) -> ModelWeights:
+        """Only the weights of the layers."""
+        return replace(self, embedding=0, head=0, tied_head=0, spare=0)
+
 
 def parameters(architecture: Architecture) -> int:
     """All weights, as the published implementation counts them."""
@@ -246,16 +250,7 @@ def layer_matrices(weights: ModelWeights) -> ModelWeights:
     encoder, dense, repeated = (
         replace(layer, whole=0) for layer in (weights.encoder, weights.dense, weights.repeated)
     )
-    return replace(
-        weights,
-        embedding=0,
-        head=0,
-        tied_head=0,
-        encoder=encoder,
-        dense=dense,
-        repeated=repeated,
-        spare=0,
-    )
+    return replace(weights.in_layers(), encoder=encoder, dense=dense, repeated=repeated)
 
 
 def all_layers(model: Architecture) -> int:

@@ -34,11 +34,7 @@ class NamedLayouts:
 
 def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
     """Common first choices, and the best layout with one thing changed."""
-    known = [
-        *_data_parallel(),
-        *_model_parallel(world, node),
-        *_single_changes(best),
-    ]
+    known = (*_data_parallel(), *_model_parallel(world, node), *_single_changes(best))
     return tuple(NamedLayouts(name=name, degrees=degrees) for name, degrees in known)
 
 
