@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,10 @@ def candidate(i: int) -> Candidate:
 
 def pool(size: int) -> CandidateTable:
     return CandidateTable.from_candidates([candidate(i) for i in range(size)])
+
+
+def ask(size: int, **given: Any) -> Ask:
+    return Ask(pool=pool(size), **{"seed": SEED, **given})
 
 
 def trial(number: int) -> Trial:
@@ -116,7 +121,7 @@ def history(request: pytest.FixtureRequest) -> tuple[Record, ...]:
 def test_rows_are_different_and_of_the_pool(
     strategy: Strategy, history: tuple[Record, ...]
 ) -> None:
-    rows = strategy.propose(Ask(pool=pool(9), history=history, count=5, seed=SEED))
+    rows = strategy.propose(ask(9, history=history, count=5))
     assert len(set(rows)) == len(rows) == 5
     assert set(rows) <= set(range(9))
 
@@ -125,24 +130,14 @@ def test_rows_are_different_and_of_the_pool(
 def test_no_more_rows_come_than_asked_for_or_there_are(
     strategy: Strategy, history: tuple[Record, ...], count: int
 ) -> None:
-    assert len(
-        strategy.propose(Ask(pool=pool(9), history=history, count=count, seed=SEED))
-    ) == min(count, 9)
+    assert len(strategy.propose(ask(9, history=history, count=count))) == min(count, 9)
 
 
 def test_the_same_arguments_give_the_same_rows(
     strategy: Strategy, history: tuple[Record, ...]
 ) -> None:
     first, second = (
-        strategy.propose(
-            Ask(
-                pool=pool(9),
-                predictions=predictions(*range(1, 10)),
-                history=history,
-                count=4,
-                seed=SEED,
-            )
-        )
+        strategy.propose(ask(9, predictions=predictions(*range(1, 10)), history=history, count=4))
         for _ in range(2)
     )
     assert first == second
@@ -150,25 +145,22 @@ def test_the_same_arguments_give_the_same_rows(
 
 @pytest.mark.parametrize("name", ALL)
 def test_another_instance_gives_the_same_rows(name: str, history: tuple[Record, ...]) -> None:
-    first, second = (
-        load(name).propose(Ask(pool=pool(9), history=history, count=9, seed=SEED))
-        for _ in range(2)
-    )
+    first, second = (load(name).propose(ask(9, history=history, count=9)) for _ in range(2))
     assert first == second
 
 
 def test_earlier_calls_leave_no_trace(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    alone = strategy.propose(Ask(pool=pool(9), history=history, count=3, seed=SEED))
+    alone = strategy.propose(ask(9, history=history, count=3))
     strategy.propose(
-        Ask(
-            pool=pool(5),
+        ask(
+            5,
             predictions=predictions(*range(1, 6)),
             history=HISTORIES["measurements"],
             count=2,
             seed=1,
         )
     )
-    assert strategy.propose(Ask(pool=pool(9), history=history, count=3, seed=SEED)) == alone
+    assert strategy.propose(ask(9, history=history, count=3)) == alone
 
 
 def test_arguments_are_not_changed(strategy: Strategy, history: tuple[Record, ...]) -> None:
@@ -189,46 +181,35 @@ def test_arguments_are_not_changed(strategy: Strategy, history: tuple[Record, ..
 
 
 def test_what_is_running_is_not_proposed(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    rows = strategy.propose(
-        Ask(pool=pool(4), history=history, pending=(trial(1), trial(3)), count=4, seed=SEED)
-    )
+    rows = strategy.propose(ask(4, history=history, pending=(trial(1), trial(3)), count=4))
     assert set(rows) == {0, 2}
 
 
 def test_a_pool_that_runs_already_gives_nothing(strategy: Strategy) -> None:
-    assert strategy.propose(Ask(pool=pool(1), pending=(trial(0),), seed=SEED)) == ()
+    assert strategy.propose(ask(1, pending=(trial(0),))) == ()
 
 
 def test_a_pool_of_one_gives_that_one(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    assert strategy.propose(Ask(pool=pool(1), history=history, seed=SEED)) == (0,)
+    assert strategy.propose(ask(1, history=history)) == (0,)
 
 
 @pytest.mark.parametrize("known", [(np.nan,) * 4, (1.0, np.nan, 2.0, np.nan)])
 def test_predictions_may_be_unknown(
     strategy: Strategy, history: tuple[Record, ...], known: tuple[float, ...]
 ) -> None:
-    rows = strategy.propose(
-        Ask(pool=pool(4), predictions=predictions(*known), history=history, count=4, seed=SEED)
-    )
+    rows = strategy.propose(ask(4, predictions=predictions(*known), history=history, count=4))
     assert sorted(rows) == [0, 1, 2, 3]
 
 
 def test_rows_are_plain_integers(strategy: Strategy) -> None:
-    assert {type(row) for row in strategy.propose(Ask(pool=pool(4), count=4, seed=SEED))} == {int}
+    assert {type(row) for row in strategy.propose(ask(4, count=4))} == {int}
 
 
 @pytest.mark.parametrize("metric", ["throughput", "latency", "FLOPS"])
 @pytest.mark.parametrize("name", ALL)
 def test_every_metric_can_be_optimised(name: str, metric: MetricName) -> None:
     chosen = load(name, metric)
-    assert (
-        len(
-            chosen.propose(
-                Ask(pool=pool(4), history=HISTORIES["measurements"], count=2, seed=SEED)
-            )
-        )
-        == 2
-    )
+    assert len(chosen.propose(ask(4, history=HISTORIES["measurements"], count=2))) == 2
 
 
 @hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -245,14 +226,7 @@ def test_it_holds_for_any_pool_and_history(name: str, data: st.DataObject) -> No
     count = data.draw(st.integers(1, 12))
     pending = tuple(trial(number) for number in sorted(running))
     rows = load(name).propose(
-        Ask(
-            pool=pool(size),
-            predictions=predictions(*known),
-            history=history,
-            pending=pending,
-            count=count,
-            seed=SEED,
-        )
+        ask(size, predictions=predictions(*known), history=history, pending=pending, count=count)
     )
     assert len(set(rows)) == len(rows) == min(count, size - len(running))
     assert set(rows) <= set(range(size)) - running
@@ -300,4 +274,4 @@ def test_history_of_other_stages_is_history(name: str) -> None:
     layout = Layout(data_parallel=8, tensor_parallel=4, micro_batch=3, zero_stage=3)
     other = Candidate(layout=layout, extras=(("bucket_cap_mb", 25),))
     strange = replace(measure(100, 1.0), trial=replace(trial(100), candidate=other))
-    assert len(load(name).propose(Ask(pool=pool(5), history=(strange,), count=5, seed=SEED))) == 5
+    assert len(load(name).propose(ask(5, history=(strange,), count=5))) == 5
