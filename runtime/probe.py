@@ -256,7 +256,7 @@ class Probe:
             self._follow(optimizer, number, reporter)
         if reporter.is_last(number) and not reporter.goes_on():
             self._finish(reporter)
-        reporter.turns.wait()
+        reporter.turns.after_step(number)
 
     _late_boundary = safely(_boundary)
 

@@ -75,39 +75,6 @@ class Live:
     """Format of autocast at the start of a forward pass; None: it was off."""
 
 
-class InTurn:
-    """A probed rank in its turn group from the end of the first step on, if it is in one.
-
-    Only the process that speaks for the rank calls it.
-    """
-
-    def __init__(self, task: RankTask, rank: int, timeline: Timeline) -> None:
-        self._task = task
-        self._rank = rank
-        self._timeline = timeline
-        self._turns: Turns | None = None
-
-    def wait(self) -> None:
-        """After a step: let the others compute; the next one's time begins with its turn."""
-        if self._task.next_folder is None:
-            return
-        if self._turns is not None and not self._turns.ends_with(self._timeline.steps):
-            return
-        self._timeline.settle()
-        if self._turns is None:
-            self._turns = Turns(self._task, self._rank)
-            self._turns.begin()
-        else:
-            self._turns.pass_turn()
-            self._turns.wait()
-        self._timeline.begin()
-
-    def end(self) -> None:
-        """After the last step; returns when the others are done, too."""
-        if self._turns is not None:
-            self._turns.end()
-
-
 class RankReporter:
     """A rank's report in the making."""
 
@@ -141,7 +108,9 @@ class RankReporter:
         self._device = device.type
         self._exchange = Exchange()
         self.beside = Beside(task, here.rank, self.timeline, self._so_far)
-        self.turns = InTurn(task, here.rank, self.timeline)
+        self.turns = Turns(
+            task, here.rank, settle=self.timeline.settle, restart=self.timeline.begin
+        )
         self._soaks = task.soak
         self._after_epoch = AfterEpoch(task, rank=here.rank, world_size=here.world_size)
         self._last_made = self._looked_into = self._largest
@@ -171,7 +140,7 @@ class RankReporter:
         if self._soaks:
             self._memory.follow(paused=paused)
             if number >= self._task.start_step:
-                self.beside.note()
+                self.beside.write()
         return number
 
     def goes_on(self) -> bool:
