@@ -58,7 +58,9 @@ class Measured:
         self._trainer = trainer
         self._report = report
         self._ranks = ranks
-        self._clock = report.clock = clock
+        self._clock = clock
+        if clock is not None:
+            report.phases = clock.means
         self._device_clock = device_clock = clock_of(ranks.device)
         device_clock.settle()
         self._start_s = real_time.perf_counter()

@@ -34,6 +34,7 @@ from autoconf_launch.core import (
 
 from ..model import SampleCounter, flop_counter, is_slice, tensor_bytes
 from ..observe import StepWatch, Storages, held_by, unwrapped_model
+from .bystanders import storage_key
 from .fakes import Fakes
 
 _GATHERS = ("embedding", "index_select", "gather", "index")
@@ -99,9 +100,9 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = _tensors((args, named))
         made = _tensors(result)
         self.storages.add_made(made, given)
-        before = {_key(tensor) for tensor in given}
+        before = {storage_key(tensor) for tensor in given}
         changes = func._schema.is_mutable
-        if not made or (not changes and all(_key(tensor) in before for tensor in made)):
+        if not made or (not changes and all(storage_key(tensor) in before for tensor in made)):
             return  # another look at what is there
         name = func._overloadpacket.__name__
         if name.startswith(("empty", "new_empty")):
@@ -181,10 +182,6 @@ def _with_gates(result: Any) -> Any:
 
 def _tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-
-
-def _key(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 _SLACK = 1.02

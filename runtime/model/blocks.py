@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
+_Kind = TypeVar("_Kind")
 _ARGUMENTS = 3
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
@@ -55,6 +58,26 @@ def find_block_lists(model: nn.Module) -> tuple[BlockList, ...]:
 def repeated_blocks(model: nn.Module) -> tuple[nn.Module, ...]:
     """The pieces of all block lists, in the model's order."""
     return tuple(piece for found in find_block_lists(model) for piece in found.pieces)
+
+
+def piece_names(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Repeated blocks with the names by which a description lists them."""
+    for found in find_block_lists(model):
+        for number, piece in enumerate(found.pieces):
+            yield piece, f"{found.name}.{number}"
+
+
+def shared_names(model: nn.Module) -> list[list[str]]:
+    """Names of each weight that has several."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names[id(weight)].append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def alive(kind: type[_Kind]) -> Iterator[_Kind]:
+    """Objects of a class in this process; the type decides, as an object may answer for itself."""
+    return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
 
 
 def _find(name: str, module: nn.Module) -> Iterator[BlockList]:
