@@ -114,7 +114,6 @@ class Probe:
 
     @safely
     def compiles(self) -> None:
-        """The script compiles something."""
         self._hooks.compiles()
         self._compile_time.watch()
 

@@ -127,7 +127,6 @@ class Beside:
             self.data.restart()
 
     def on_end(self) -> None:
-        """Note that the script ended by itself."""
         self._end_aside()
         self._note(went_on=WentOn.EPOCH_END if self.went_on else WentOn.END)
 
@@ -151,7 +150,6 @@ class Beside:
         return replace(failure, detail=f"{failure.detail} ({place})")
 
     def summary(self) -> Asides:
-        """Evaluations and checkpoints so far."""
         drawn = self.data is not None and self.data.gave_longest
         return replace(
             self._seen,
@@ -271,7 +269,6 @@ class TrainingData:
         self.restart()
 
     def restart(self) -> None:
-        """Steps count anew."""
         self.is_over = False
         """True if the steps were made and the script goes on."""
         self.is_new_epoch = False
@@ -345,7 +342,6 @@ class TrainingData:
         self._forget()
 
     def on_step(self) -> None:
-        """An optimizer step of the soak has ended."""
         self._made += 1
         self._draws.append(self._step_drawn)
         self._step_drawn = 0

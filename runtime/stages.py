@@ -281,7 +281,6 @@ class Stage(nn.Module):
 
     @property
     def is_last(self) -> bool:
-        """True if it has the loss."""
         return self.index == self.count - 1
 
     def begin_at_first_block(self) -> Any:
@@ -366,7 +365,6 @@ class EarlierBlock(ForeignBlock):
         self.__dict__ |= {n: v for n, v in block.__dict__.items() if isinstance(v, plain)}
 
     def forward(self, *positional: Any, **named: Any) -> Any:
-        """The hidden state."""
         return _first_tensor(positional, named).as_subclass(_Passed)
 
 
@@ -374,7 +372,6 @@ class LaterBlock(EarlierBlock):
     """Takes the hidden state away to the next stage."""
 
     def forward(self, *positional: Any, **named: Any) -> Any:
-        """Leave the forward pass."""
         raise Leave(_first_tensor(positional, named))
 
 
@@ -394,7 +391,6 @@ class NoEmbedding(nn.Module):
         self._dtype = embedding.weight.dtype
 
     def forward(self, numbers: Tensor, *positional: Any, **named: Any) -> Tensor:
-        """Zeros."""
         if self._handover.entered:
             raise StageError(f"{self._name} is used after its first blocks")
         shape = (*numbers.shape, self._width)
@@ -409,7 +405,6 @@ class RunsLater(nn.Module):
         self._name = name
 
     def forward(self, *positional: Any, **named: Any) -> Any:
-        """Must not be called."""
         raise StageError(f"{self._name} is used before its last blocks")
 
 

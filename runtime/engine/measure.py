@@ -78,17 +78,14 @@ class Measured:
 
     @property
     def module(self) -> nn.Module:
-        """The trainer's."""
         return self._trainer.module
 
     @property
     def applied(self) -> AppliedStrategy | None:
-        """The trainer's."""
         return self._trainer.applied
 
     @property
     def trained(self) -> Trained:
-        """The trainer's."""
         return self._trainer.trained
 
     def step(self, batch: Batch) -> Tensor:
@@ -334,5 +331,4 @@ class _Hook(SharedByCopies):
         self._hear_call = called
 
     def hear(self, module: nn.Module, arguments: object, result: object) -> None:
-        """A forward hook."""
         self._hear_call(module, arguments, result)

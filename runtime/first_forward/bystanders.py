@@ -42,7 +42,6 @@ class DevicePlaces:
         """True once tensors are no longer followed."""
 
     def install(self) -> None:
-        """Follow modules from here on."""
         for name in ("to", "cuda", "cpu"):
             setattr(nn.Module, name, _marking(getattr(nn.Module, name), _PLACE_OF[name]))
 
@@ -65,7 +64,6 @@ class DevicePlaces:
             self._sent[key] = (weakref.ref(storage, _drop_from(self._sent, key)), place)
 
     def of_tensor(self, tensor: Tensor) -> int:
-        """Destination of a tensor."""
         known = self._sent.get(storage_key(tensor)) if tensor.layout == torch.strided else None
         return _OPEN if known is None else known[1]
 

@@ -70,7 +70,6 @@ class FirstForwardProbe:
         self._frozen = FrozenCalls()
 
     def install(self) -> None:
-        """Listen from here on."""
         if environment_rank():
             return
         _compile_nothing()

@@ -68,7 +68,6 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        """Look no longer."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
@@ -87,7 +86,6 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operation as it is, then look."""
         named = kwargs or {}
         result = func(*args, **named)
         if func is torch.ops.aten.mkldnn_rnn_layer.default:
@@ -127,14 +125,12 @@ class FrozenCalls:
         self._drawn = False
 
     def next_batch(self) -> None:
-        """A loader gave a batch."""
         self._drawn = True
         self._calls.clear()
         self._costs.clear()
 
     @contextmanager
     def look(self, module: nn.Module) -> Iterator[None]:
-        """A call runs inside."""
         key, costs = id(module), PassCosts()
         self._calls[key] += 1
         if self._is_preparation(key):
@@ -279,7 +275,6 @@ class ForwardBackwardTrace:
         self._watch(module)
 
     def backward(self, tensors: Any) -> None:
-        """Go through the backward pass of these."""
         self._peak("forward")
         _backward(tensors)
         self._peak("backward")
@@ -309,8 +304,10 @@ class ForwardBackwardTrace:
         Args:
             frozen: costs of calls without gradients since the last call with gradients.
         """
-        costs = self._costs.operations
+        costs, root = self._costs.operations, self.roots[0]
         self._costs.stop()
+        if not self._peaks:  # the backward pass as two times the forward one
+            costs = tuple(replace(cost, count=3 * cost.count) for cost in costs)
         for watch in self._watches:
             watch.stop()
         peaks = [*self._peaks]
@@ -325,13 +322,13 @@ class ForwardBackwardTrace:
             micro_batch=self.samples,
             fake=self._fakes is not None,
             peaks=tuple(peaks),
-            operations=(*self._earlier, *(costs if self._peaks else _with_backward(costs))),
+            operations=(*self._earlier, *costs),
             frozen_operations=(*self._frozen, *_operations(frozen)),
             backward=bool(self._peaks),
             precision=self._watches[0].precision if self._watches else Precision.FP32,
             recompute=self._watches[0].recompute if self._watches else Recompute.NONE,
             state_bytes=self._state_bytes,
-            wrapper=_wrapper(self.roots[0]),
+            wrapper=None if unwrapped_model(root) is root else type(root).__name__,
             config=_config(self.roots),
             notes=tuple(notes),
         )
@@ -435,15 +432,6 @@ def _plain_steps(optimizers: Sequence[Optimizer]) -> None:
     for optimizer in optimizers:
         with torch.no_grad():
             optimizer.step()
-
-
-def _with_backward(costs: Sequence[OperationCost]) -> tuple[OperationCost, ...]:
-    """The backward pass as two times the forward one."""
-    return tuple(replace(cost, count=3 * cost.count) for cost in costs)
-
-
-def _wrapper(root: nn.Module) -> str | None:
-    return type(root).__name__ if unwrapped_model(root) is not root else None
 
 
 def _config(roots: Sequence[nn.Module]) -> str | None:

@@ -72,7 +72,6 @@ class ModuleLocator(SharedByCopies):
         return tuple(self._seen)
 
     def look(self) -> None:
-        """Listen to the calls of all modules."""
         self._release()
         self.looking = True
         self._root = None

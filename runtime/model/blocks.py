@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
@@ -36,7 +36,6 @@ class BlockList:
 
     @property
     def pieces(self) -> tuple[nn.Module, ...]:
-        """The blocks in order."""
         return _own(self.container)
 
     def keep(self, pieces: tuple[nn.Module, ...]) -> None:
@@ -176,47 +175,38 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
     return 2 * batch * heads * tokens * key[2] * (width + value[3])
 
 
-def _forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return attention_flops(query, key, value)
-
-
-def _backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
-    """Five products for two of the forward pass: scores are computed again."""
-    return attention_flops(query, key, value) * 5 // 2
-
-
-def _rnn_layer(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
-    """Each token times the weights of its input and of the state before it."""
-    return _rnn_flops(tokens, (wide, deep))
-
-
-def _rnn_layer_backward(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
-    """Two products for each of the forward pass."""
-    return 2 * _rnn_flops(tokens, (wide, deep))
-
-
-def _rnn(tokens: Any, weights: Any, *_: Any, **__: Any) -> int:
-    return _rnn_flops(tokens, weights)
-
-
-def _rnn_backward(tokens: Any, weights: Any, *_: Any, **__: Any) -> int:
-    return 2 * _rnn_flops(tokens, weights)
-
-
 def _rnn_flops(tokens: Sequence[int], weights: Sequence[Sequence[int]]) -> int:
-    """The last dimension of the tokens is their width; biases have one dimension."""
+    """Each token times the weights of its input and of the state before it.
+
+    The last dimension of the tokens is their width; biases have one dimension.
+    """
     return 2 * prod(tokens[:-1]) * sum(prod(shape) for shape in weights if len(shape) > 1)
 
 
-_WITHOUT_FORMULA = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
-    torch.ops.aten.mkldnn_rnn_layer: _rnn_layer,
-    torch.ops.aten.mkldnn_rnn_layer_backward: _rnn_layer_backward,
-    torch.ops.aten._cudnn_rnn: _rnn,
-    torch.ops.aten._cudnn_rnn_backward: _rnn_backward,
-    torch.ops.aten.miopen_rnn: _rnn,
-    torch.ops.aten.miopen_rnn_backward: _rnn_backward,
+_PRODUCTS_BACKWARD = 5 / 2
+"""Attention's products in a backward pass for each one in a forward pass: scores come anew."""
+_aten = torch.ops.aten
+_WITHOUT_FORMULA: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, value, *_, **__: attention_flops(query, key, value)
+    ),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda _, query, key, value, *__, **___: int(
+            attention_flops(query, key, value) * _PRODUCTS_BACKWARD
+        )
+    ),
+    _aten.mkldnn_rnn_layer: lambda x, wide, deep, *_, **__: _rnn_flops(x, (wide, deep)),
+    _aten.mkldnn_rnn_layer_backward: (
+        lambda x, wide, deep, *_, **__: 2 * _rnn_flops(x, (wide, deep))
+    ),
+    **dict.fromkeys(
+        (_aten._cudnn_rnn, _aten.miopen_rnn),
+        lambda tokens, weights, *_, **__: _rnn_flops(tokens, weights),
+    ),
+    **dict.fromkeys(
+        (_aten._cudnn_rnn_backward, _aten.miopen_rnn_backward),
+        lambda tokens, weights, *_, **__: 2 * _rnn_flops(tokens, weights),
+    ),
 }
 
 

@@ -72,7 +72,6 @@ class Pieces:
 
     @property
     def forward_flops(self) -> float:
-        """Operations of the whole forward pass."""
         return sum(piece.flops for piece in self._pieces.values())
 
     def enters(self, module: nn.Module, arguments: tuple[Any, ...], named: Any) -> None:
@@ -96,7 +95,6 @@ class Pieces:
             self._place = HEAD
 
     def add_flops(self, flops: float) -> None:
-        """Operations if the pass is now."""
         self._here().flops += flops
 
     def keep(self, tensor: Tensor) -> Tensor:

@@ -37,7 +37,6 @@ class Made:
 
     @property
     def samples(self) -> int:
-        """Samples of this rank in a step."""
         return self.micro_batch * self.accumulation
 
 
@@ -86,7 +85,6 @@ class StepCounter:
         return self._backwards
 
     def draw(self, batch_size: int | None) -> None:
-        """A loader gave a batch."""
         self._draws += 1
         self.draw_size = batch_size
         if self._draws == 1:

@@ -206,7 +206,6 @@ class Agreement:
 
     @property
     def stop(self) -> int | None:
-        """The step that was announced."""
         return self._stop
 
     def is_last(self, step: int) -> bool:
@@ -219,7 +218,6 @@ class Agreement:
         return step >= most + _UNANNOUNCED_STEPS
 
     def on_end(self) -> None:
-        """This rank has said its last word."""
         if self._world_size > 1:
             write_sign(self._task, f"ended_rank{self._rank}", "")
 

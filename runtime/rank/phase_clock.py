@@ -52,12 +52,10 @@ class PhaseClock:
         self._count = 0
 
     def begin(self) -> None:
-        """A step begins."""
         self._step = []
         self._since = self._now()
 
     def lap(self, phase: str) -> None:
-        """A phase is over."""
         now = self._now()
         self._step.append((phase, now - self._since))
         self._since = now
@@ -114,7 +112,6 @@ class StepCutter:
         return self._last
 
     def end_micro_batch(self) -> None:
-        """A micro-batch is over."""
         now = self._now()
         self._micro_s.append(now - self._since)
         self._since = now

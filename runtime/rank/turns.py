@@ -67,7 +67,6 @@ class Turns:
         self._restart()
 
     def wait(self) -> None:
-        """Wait until it is this rank's turn."""
         _send_loaders(signal.SIGSTOP)
         try:
             self._read()
@@ -76,7 +75,6 @@ class Turns:
         self._has_turn = True
 
     def pass_turn(self) -> None:
-        """Pass the turn to the next launch."""
         _send_loaders(signal.SIGSTOP)
         self._has_turn = False
         self._write(_COMPUTES)
