@@ -73,6 +73,11 @@ def duration_text(seconds: float) -> str:
     return f"{_three_digits(seconds)} s"
 
 
+def time_text(seconds: float) -> str:
+    """``60 s``, ``20 minutes``: a time of a tune."""
+    return f"{seconds:.0f} s" if seconds < 120.0 else duration_text(seconds)
+
+
 def range_text(seconds: TimeRange) -> str:
     """``2 to 6 minutes``, ``40 s to 3 minutes``, ``about 3.5 hours``."""
     (low, unit), (high, name) = map(_roughly, (seconds.low_s, seconds.high_s))

@@ -27,8 +27,10 @@ from .cells import (
     seconds_text,
     speed_up_text,
 )
+from .columns import step_parts_document, step_parts_text
 from .search import (
     certificate_text,
+    crash_text,
     failure_text,
     findings,
     labels,
@@ -36,18 +38,13 @@ from .search import (
     meaning_document,
     meaning_text,
     parts_text,
-    stop_document,
-    stop_text,
-)
-from .tables import each, rows_text
-from .verification import (
-    crash_text,
     refused_lines,
     soak_document,
-    step_parts_document,
-    step_parts_text,
+    stop_document,
+    stop_text,
     verification_text,
 )
+from .tables import each, rows_text
 
 SCHEMA_VERSION = 1
 DETAILS = "Details"

@@ -33,8 +33,8 @@ from autoconf_launch.launcher.report import (
     table_text,
 )
 from autoconf_launch.launcher.report.cells import speed_up_text
+from autoconf_launch.launcher.report.search import verification_text
 from autoconf_launch.launcher.report.summary import advice_text, first_part
-from autoconf_launch.launcher.report.verification import verification_text
 
 from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
 
