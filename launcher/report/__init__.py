@@ -60,26 +60,27 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .plan import (
-        plan_csv,
-        plan_document,
-        plan_json,
-        plan_text,
-    )
+    from .plan import plan_csv, plan_document, plan_json, plan_text
     from .plan_reasons import cluster_text, name_of, why_nothing
     from .progress import (
-        behind_text,
+        best_text,
+        clock_text,
         failure_lines,
+        hidden_rows_text,
         log_lines,
         no_second_profile_text,
         no_time_for_ranks_text,
         no_trial_text,
+        phase_text,
         planned_tune_text,
         profile_cut_text,
         profile_line,
         room_text,
         round_line,
         space_line,
+        standing_text,
+        started_line,
+        step_line,
         trial_line,
     )
     from .recommend import recommend_document, recommend_text
@@ -102,13 +103,7 @@ if TYPE_CHECKING:
         trial_rows,
         trials_csv,
     )
-    from .search import (
-        bound_text,
-        crash_text,
-        lack_of_time_text,
-        refused_text,
-        stop_sentence,
-    )
+    from .search import bound_text, crash_text, lack_of_time_text, refused_text, stop_sentence
     from .serving import (
         fit_inference_document,
         fit_inference_text,
@@ -116,6 +111,7 @@ if TYPE_CHECKING:
         plan_inference_text,
         why_not_within,
     )
+    from .spaces import KnobRow, SpacesAnswer, StageView, spaces_document, spaces_text
     from .summary import (
         SCHEMA_VERSION,
         details_text,
@@ -124,16 +120,16 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .tables import Column, each, rows_documents, rows_text
+    from .tables import Column, each
 else:
     __getattr__ = attach(
         __name__,
         {
             ".cells": (
-                "TF32_SWITCH csv_text duration_text format_gains_text label "
-                "launch_label memory_size memory_unit minutes_text number_text range_text "
-                "save_file save_text seconds_text shown_name size_text step_text step_time_text "
-                "table_of write_csv"
+                "TF32_SWITCH csv_text duration_text format_gains_text label launch_label "
+                "memory_size memory_unit minutes_text number_text range_text save_file "
+                "save_text seconds_text shown_name size_text step_text step_time_text table_of "
+                "write_csv"
             ),
             ".columns": (
                 "RULES_IN_WORDS WaterfallStep measured_waterfall nodes_text predicted_waterfall "
@@ -143,8 +139,8 @@ else:
                 "blocked_text cluster_document doctor_document doctor_lines problems require_gpus"
             ),
             ".fit": (
-                "fit_document fit_text host_limit_text rooms_table "
-                "script_document script_text why_not_fit"
+                "fit_document fit_text host_limit_text rooms_table script_document script_text "
+                "why_not_fit"
             ),
             ".measurements": (
                 "problem_lines row_lines rows_csv unit_warnings validation_document "
@@ -153,9 +149,10 @@ else:
             ".plan": "plan_csv plan_document plan_json plan_text",
             ".plan_reasons": "cluster_text name_of why_nothing",
             ".progress": (
-                "behind_text failure_lines log_lines no_second_profile_text "
-                "no_time_for_ranks_text no_trial_text planned_tune_text profile_cut_text "
-                "profile_line room_text round_line space_line trial_line"
+                "best_text clock_text failure_lines hidden_rows_text log_lines "
+                "no_second_profile_text no_time_for_ranks_text no_trial_text phase_text "
+                "planned_tune_text profile_cut_text profile_line room_text round_line "
+                "space_line standing_text started_line step_line trial_line"
             ),
             ".recommend": "recommend_document recommend_text",
             ".results": (
@@ -168,9 +165,10 @@ else:
                 "fit_inference_document fit_inference_text plan_inference_document "
                 "plan_inference_text why_not_within"
             ),
+            ".spaces": "KnobRow SpacesAnswer StageView spaces_document spaces_text",
             ".summary": (
                 "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
             ),
-            ".tables": "Column each rows_documents rows_text",
+            ".tables": "Column each",
         },
     )

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autoconf_launch.autotuner.playoff import TimeRange
-from autoconf_launch.autotuner.space import Prediction, Record, longer_budget
-from autoconf_launch.core import Candidate, FailureKind, Grade, MemoryUse, ModelSpec, plural
+from autoconf_launch.autotuner.space import Prediction, Record, Trial, longer_budget
+from autoconf_launch.core import (
+    Candidate,
+    FailureKind,
+    Grade,
+    MemoryUse,
+    ModelSpec,
+    StepRecord,
+    plural,
+)
 
 from ..events import RoundFinished, SpaceBuilt, Standing, TrialFinished
 from .cells import (
@@ -18,6 +26,7 @@ from .cells import (
     launch_label,
     memory_text,
     minutes_text,
+    percent,
     range_text,
     seconds_text,
     size_text,
@@ -82,14 +91,14 @@ def trial_line(event: TrialFinished) -> str:
 def round_line(event: RoundFinished) -> str:
     """Elapsed, round, the best configuration, and the slowdown of the others."""
     first, *others = event.standings
-    behind = ", ".join(f"{label(other.trial.candidate)} {behind_text(other)}" for other in others)
+    behind = ", ".join(f"{label(other.trial.candidate)} {_behind_text(other)}" for other in others)
     leads = f"{label(first.trial.candidate)} leads"
     when = f"[{minutes_text(event.elapsed_s)}] playoff round {event.number}"
     when = f"{when:<23s}"
     return f"{when} {leads}; {behind}" if others else f"{when} {leads}"
 
 
-def behind_text(standing: Standing) -> str:
+def _behind_text(standing: Standing) -> str:
     """Slowdown of a configuration against the leader, with the interval."""
     if standing.width > max(_TOO_WIDE, abs(standing.behind)):
         return "inconclusive so far"
@@ -110,6 +119,52 @@ def failure_lines(record: Record) -> list[str]:
     trial = record.trial
     what = f"{launch_label(trial)} {label(trial.candidate)} {failure.kind.value}: {failure.detail}"
     return [f"{what} (its folder is {trial.name})", *log_lines(record)]
+
+
+def clock_text(
+    whole_s: float, left: TimeRange | None, session_s: float, budget_s: float | None
+) -> str:
+    """``1:15 · 4 to 25 s left · 75 % of the budget (1:40)``."""
+    parts = [minutes_text(whole_s)]
+    if left is not None:
+        parts.append(f"{range_text(left)} left")
+    if budget_s is not None:
+        share = min(1.0, session_s / budget_s)
+        parts.append(f"{percent(share)} of the budget ({minutes_text(budget_s)})")
+    return " · ".join(parts)
+
+
+def best_text(best: Candidate, samples_per_s: float | None, *, so_far: bool) -> str:
+    """``best so far: ZeRO 1 · micro 8 · accum 2, 500.00 samples/s``."""
+    speed = "" if samples_per_s is None else f", {samples_per_s:.2f} samples/s"
+    return f"best{' so far' if so_far else ''}: {label(best)}{speed}"
+
+
+def phase_text(phase: str, done: int, total: int | None) -> str:
+    """``search 5/28``, ``playoff 2``."""
+    return f"{phase} {done}{'' if total is None else f'/{total}'}"
+
+
+def hidden_rows_text(count: int) -> str:
+    """Number of rows for which the terminal has no room."""
+    return f"({plural(count, 'more trial')} {'comes' if count == 1 else 'come'} at the end)"
+
+
+def standing_text(standing: Standing, *, is_first: bool, is_over: bool) -> str:
+    """``leads``, ``10.5 % slower (+5.1 to +16.2 %)``."""
+    if is_first:
+        return "best" if is_over else "leads"
+    return _behind_text(standing).removeprefix("is ")
+
+
+def started_line(trial: Trial) -> str:
+    """A launch that has begun."""
+    return f"{launch_label(trial)} {label(trial.candidate)} started"
+
+
+def step_line(step: StepRecord) -> str:
+    """A step of a rank."""
+    return f"  rank {step.rank} step {step.step}: {step.wall_s:.4f} s"
 
 
 def _prediction(prediction: Prediction | None) -> str:

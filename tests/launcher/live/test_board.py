@@ -149,9 +149,13 @@ def test_a_verification_run_counts_its_steps_on_the_winners_row() -> None:
     made.take(StepSeen(trial=soak, step=replace(STEP, step=12)))
     assert (made.phase, made.progress) == (TunePhase.VERIFICATION, PhaseProgress(12, 50))
     assert made.rows(1)[0].cells[-1] == "verification run"
-    left = made.time_left()
-    assert left is not None
-    assert left.low_s == pytest.approx(38 * STEP.wall_s)
+    made.take(StepSeen(trial=soak, step=replace(STEP, step=40)))
+    early = made.time_left()
+    made.take(StepSeen(trial=soak, step=replace(STEP, step=45)))
+    late = made.time_left()
+    assert early is not None
+    assert late is not None
+    assert late.low_s == pytest.approx(5 / 10 * early.low_s)
 
 
 def test_at_the_end_each_configuration_has_its_one_speed() -> None:
