@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
 from typing import Any, TextIO, TypeAlias
@@ -34,7 +34,6 @@ from .tables import (
     TEXT,
     Column,
     each,
-    rows_cells,
     rows_documents,
     rows_header,
     rows_lines,
@@ -134,8 +133,13 @@ def _has_parts(answer: PlanAnswer, form: str) -> bool:
     return answer.parts is not None
 
 
-def _has_parts_in(only: str) -> Callable[[PlanAnswer, str], bool]:
-    return lambda answer, form: form == only and answer.parts is not None
+def only_in(own: str) -> Callable[[Any, str], bool]:
+    """A condition of a column that is in one form only."""
+    return lambda answer, form: form == own
+
+
+def _has_parts_in(own: str) -> Callable[[PlanAnswer, str], bool]:
+    return lambda answer, form: form == own and answer.parts is not None
 
 
 def _has_band(answer: PlanAnswer, form: str) -> bool:
@@ -144,12 +148,6 @@ def _has_band(answer: PlanAnswer, form: str) -> bool:
 
 def _has_steps(answer: PlanAnswer, form: str) -> bool:
     return form != TEXT or answer.steps is not None
-
-
-def number_cells(answer: PlanAnswer, row: Planned) -> dict[str, str]:
-    """Cells of a row on its speed, memory, time and money, by header."""
-    numbers = [one for one in PLAN_COLUMNS if not one.group and one.name != "runs_here"]
-    return {header: cells[0] for header, cells in rows_cells(numbers, [row], answer).items()}
 
 
 def ranking_text(answer: PlanAnswer, first: int, rows: RankedRows) -> str:
@@ -334,6 +332,20 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     *map(_part, PARTS),
 )
 """In the order of the text and of CSV; the parts of the step come last."""
+
+
+def of_best(one: Column) -> Column:
+    """The column for the best layouts of several answers; the text has numbers only."""
+
+    def values(answer: Any, answers: Sequence[PlanAnswer]) -> list[Any]:
+        best = ((own, own.plan.best[:1]) for own in answers)
+        return [one.of(own, rows)[0] if rows else None for own, rows in best]
+
+    def has(answer: PlanAnswer, form: str) -> bool:
+        return form != JSON and one.when(answer, form)
+
+    is_number = not one.group and one.name != "runs_here"
+    return replace(one, of=values, header=one.header if is_number else "", when=has)
 
 
 def state_notes(states: Sequence[RowState]) -> Iterator[str]:

@@ -18,12 +18,10 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.planner import StagePlan
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
-    FIRST_FSDP_STAGE,
     Architecture,
     Bystander,
     Candidate,
     ClusterSpec,
-    Framework,
     OperationCost,
     Recompute,
     Workload,
@@ -139,21 +137,8 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """The runner, if it is not our runtime, and facts that a reader would not expect."""
-    notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
-    layout, framework = answer.asked.layout, answer.asked.workload.software.framework
-    is_fsdp = framework is Framework.FSDP and layout.zero_stage >= FIRST_FSDP_STAGE
-    if (
-        not is_fsdp
-        or layout.pipeline_parallel == 1
-        or layout.data_parallel * layout.context_parallel == 1
-    ):
-        return notes
-    return [
-        *notes,
-        "With pipeline stages, FSDP keeps a rank's whole weights and whole fp32 gradients until "
-        "the last micro-batch (row gathered), so more stages can need more memory.",
-    ]
+    """The runner, if it is not our runtime."""
+    return [f"{state_text(answer.state)}."] if answer.state.rule else []
 
 
 def _more_gpus(answer: FitAnswer) -> str:

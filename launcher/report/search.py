@@ -107,8 +107,7 @@ def stop_text(summary: Summary) -> str:
     if stop is None:
         return ""
     if stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
-        about = _about(summary) if stop.bound is not None else ""
-        return f"{stop_sentence(stop)}{about}"
+        return stop_sentence(stop)
     if gain <= SATURATION_GAIN:
         most = f"{100 * SATURATION_GAIN:.0f} %"
         return f"Search complete: nothing left is expected to be more than {most} faster."
@@ -124,21 +123,13 @@ def stop_document(summary: Summary) -> dict[str, object] | None:
     stop = summary.stop
     if stop is None:
         return None
-    about = _about(summary) if stop.bound is not None else ""
-    sentence = f"{stop_sentence(stop)}{about}"
-    return {"kind": stop.kind.value, "sentence": sentence, "log_tail": list(stop.log_tail)}
+    sentence, log_tail = stop_sentence(stop), list(stop.log_tail)
+    return {"kind": stop.kind.value, "sentence": sentence, "log_tail": log_tail}
 
 
 def certificate_text(summary: Summary) -> str | None:
     """Possible gain of the remaining candidates; None if unknown."""
-    if summary.optimality_bound is None:
-        return None
-    return f"{bound_text(summary.optimality_bound)}{_about(summary)}"
-
-
-def _about(summary: Summary) -> str:
-    best = summary.decision.passed_over
-    return f" (This is about {best}, the best of the search.)" if best else ""
+    return bound_text(summary.optimality_bound) if summary.optimality_bound else None
 
 
 def left_out_text(summary: Summary) -> str | None:
