@@ -148,9 +148,7 @@ class Board:
             total = None if self._left is None else self._left + 1  # and the baseline
             return PhaseProgress(self._tried, self._most(total))
         if self.phase is TunePhase.PLAYOFF:
-            number = len(self._rounds)
-            most = self._rounds[-1].rounds_in_time if self._rounds else None
-            return PhaseProgress(min(number + 1, most or number + 1), most)
+            return PhaseProgress(len(self._rounds) + 1, None)
         if self.phase is TunePhase.VERIFICATION and (entry := self._verified):
             return PhaseProgress(entry.step, entry.trial.soak_steps)
         return None

@@ -203,13 +203,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 
 
 def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
-    """Model, size, batch, place and trainer of an answer.
-
-    Args:
-        training: the training with its model.
-        place: the machines; empty for several answers.
-        script: name of the script whose model is known by its pieces.
-    """
+    """Model, size, batch, place and trainer of an answer."""
     workload = training.workload
     on = f", on {place}" if place else ""
     model, tokens = f"{script}: {count_text(_count(workload))} parameters", ""
@@ -252,12 +246,7 @@ def _headline(answer: FitAnswer) -> str:
 
 
 def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
-    """Bytes of parts and their sums; names are columns, or rows if there are many.
-
-    Args:
-        parts: bytes of each part for each name.
-        names: ranks to compare, such as pipeline stages.
-    """
+    """Bytes of parts and their sums; names are columns, or rows if there are many."""
     sums = [sum(sizes) for sizes in zip(*(sizes for _, sizes in parts), strict=True)]
     unit_name, unit = memory_unit(max(sums))
     shown = [(part, sizes) for part, sizes in parts if max(sizes) >= _LEAST_SHOWN * unit]

@@ -294,13 +294,7 @@ VERIFYING_COLUMNS = (
 
 
 def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) -> str:
-    """The runs that narrow an answer, the cost and command of each, and the rows to fill.
-
-    Args:
-        found: the runs.
-        layers: of the whole model.
-        band: the answer's band in words, by the share of its spread that runs leave.
-    """
+    """The runs that narrow an answer, the cost and command of each, and the rows to fill."""
     if not found.named:
         return _no_run(found)
     table = rows_text(

@@ -152,11 +152,7 @@ def plan_json(document: dict[str, Any]) -> str:
 
 
 def plan_text(*answers: PlanAnswer) -> str:
-    """Head, the ranking, notes on its numbers, ruled-out layouts, and reasons if requested.
-
-    Args:
-        answers: of one training, one for each cluster, in the order of their rows.
-    """
+    """Head, the ranking, notes on its numbers, ruled-out layouts, and reasons if requested."""
     if len(answers) > 1:
         return _clusters_text(answers)
     (answer,) = answers
@@ -411,6 +407,10 @@ def _best_document(answer: Any, one: PlanAnswer) -> dict[str, Any] | None:
     return next(iter(row_documents(one, one.plan.best)), None)
 
 
+def _price(one: PlanAnswer, part: str) -> Any:
+    return getattr(one.prices[0], part, None)
+
+
 def _why(answer: Any, one: PlanAnswer) -> str | None:
     return None if one.plan.best else why_nothing(one)
 
@@ -428,10 +428,8 @@ CLUSTER_COLUMNS = (
     each("cluster", lambda a, one: _cluster_name(one), "cluster", is_left=True),
     each("gpus", lambda a, one: len(one.cluster.devices), "GPUs", lambda count: f"{count:,}"),
     each("nodes", lambda a, one: len(one.cluster.nodes), when=only_in(JSON)),
-    *(
-        each(name, lambda a, one, of=of: getattr(one.prices[0], of, None), when=only_in(JSON))
-        for name, of in (("usd_per_gpu_hour", "usd_per_gpu_hour"), ("price_source", "how"))
-    ),
+    each("usd_per_gpu_hour", lambda a, one: _price(one, "usd_per_gpu_hour"), when=only_in(JSON)),
+    each("price_source", lambda a, one: _price(one, "how"), when=only_in(JSON)),
     each("best", _best_document, when=only_in(JSON)),
     each("why", _why, when=only_in(JSON)),
     Column("rank", _ranks, when=only_in(CSV)),

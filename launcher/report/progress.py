@@ -209,14 +209,7 @@ def planned_tune_text(
     *,
     usd_per_hour: float | None,
 ) -> str:
-    """Candidates, duration and cost of a tune.
-
-    Args:
-        planned: the user's own configuration, then all candidates.
-        limit_bytes: memory of a rank.
-        whole: time from the first trial to the end; None without predicted times.
-        usd_per_hour: price of the machine; None if unknown.
-    """
+    """Candidates, duration and cost of a tune."""
     first, *others = planned
     ordered = sorted(others, key=lambda pair: _predicted_sample_s(*pair))
     rows = [_planned_row(*pair, limit_bytes) for pair in (first, *ordered[:_MOST_PLANNED])]
@@ -312,14 +305,7 @@ def _going_on(trial_s: float, budget_s: float) -> str:
 def no_trial_text(
     trial_s: float, *, profile_s: float | None, budget_s: float, enough_s: float
 ) -> str:
-    """The budget is too short for the trial of the user's own configuration.
-
-    Args:
-        trial_s: longest duration of the trial.
-        profile_s: duration of this command's profile run; None if an earlier profile was read.
-        budget_s: budget of the whole command.
-        enough_s: the budget that has room for two trials.
-    """
+    """The budget is too short for the trial of the user's own configuration."""
     profile = "" if profile_s is None else f"the profile run took {time_text(profile_s)}, and "
     return (
         f"The budget of {time_text(budget_s)} has no room for a trial: {profile}a trial may take "

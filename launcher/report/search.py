@@ -412,12 +412,7 @@ def refused_lines(soak: SoakReport | None) -> list[str]:
 
 
 def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
-    """Why no configuration passed a verification run.
-
-    Args:
-        found: with the time that launches had.
-        ending_s: seconds of the budget after these.
-    """
+    """Why no configuration passed a verification run."""
     why = "it was ended within its steps"
     if found.left_s is not None:
         why = f"{found.left_s + ending_s:.0f} s remain"
