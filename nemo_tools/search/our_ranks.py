@@ -221,13 +221,14 @@ class OurRanks(Runner[SearchCandidate]):
         self.at_once = JOBS_AT_ONCE if kind is ClusterKind.BCM else 1
         self.device = self._cluster.devices[0].name
         self._files = TrialFiles(
-            self._request,
-            self._cluster,
-            folder.runs,
+            request=self._request,
+            cluster=self._cluster,
+            paths=folder.runs,
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        ).with_steps(self._limits.steps, cut_s=self._limits.steps_s)
+            bound=(self._limits.steps, self._limits.steps_s),
+        )
 
     def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchCandidate]:
         """Profile the model, order the candidates, write and run them, and repeat the best.
@@ -264,7 +265,7 @@ class OurRanks(Runner[SearchCandidate]):
         return Chosen(
             points=chosen,
             left_out=(*slow, *((one.candidate, one.failure) for one in rejected)),
-            runs=replace(runs, files=self._files.with_model(workload)),
+            runs=replace(runs, files=replace(self._files, workload=workload)),
         )
 
     def counts(self, record: Record) -> bool:
