@@ -7,7 +7,7 @@ from .base import (
     NEWEST,
     SWITCHED,
     Dialect,
-    Known,
+    Framework,
     Renamed,
     Rendered,
     RenderedFile,
@@ -22,6 +22,7 @@ from .base import (
     find_row,
     installed_version,
     refuse_renamed,
+    whole_number,
 )
 from .batch_names import (
     ACCUMULATION_NAMES,
@@ -64,6 +65,8 @@ from .launch_inputs import (
     Place,
     Variable,
     find_argument,
+    held_place,
+    held_value,
     path_argument,
     put_argument,
     scalar,

@@ -151,11 +151,34 @@ class TrialNeeds:
         return f"{self.folder}/{OUTPUT}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """The framework of a dialect, for the readers of scripts.
+
+    Attributes:
+        package: its distribution; empty without one.
+        oldest: first version of the package whose names are known.
+        newest: last version whose names were checked.
+        readers: packages of scripts whose documents with our keys it reads itself.
+        variables: beginnings of the names of variables that it reads.
+        unproven: its name for people, if its dialect was never checked by a run.
+    """
+
+    package: str = ""
+    oldest: Version = (0, 0)
+    newest: Version = NEWEST
+    readers: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    unproven: str = ""
+
+
 class Dialect(Protocol):
     """Reads a user's settings and renders candidates as edits of them, touching nothing else."""
 
     name: str
     """Its name for ``--dialect``."""
+
+    framework: Framework
 
     is_external: bool
     """Its scripts are not written for our runtime, so a probe measures them."""
@@ -186,15 +209,6 @@ class Dialect(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """The versions of a package whose names were checked, both inclusive."""
-
-    package: str
-    oldest: Version
-    newest: Version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed:
     """An argument that a version removed; ``now`` replaces it."""
 
@@ -210,7 +224,7 @@ def installed_version(source: ScriptSource, package: str) -> Version | None:
     return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else None
 
 
-def check_version(source: ScriptSource, known: Known) -> tuple[str, ...]:
+def check_version(source: ScriptSource, known: Framework) -> tuple[str, ...]:
     """A sentence if the installed version is newer than the table.
 
     Raises:
@@ -255,6 +269,7 @@ class Spelled(ABC):
 
     Attributes:
         knob: field of ``Layout``, an extra, or ``GLOBAL_BATCH``.
+        called: its names in the framework, for people.
         places: its possible places, which are shown as the configuration.
         default: meaning of its absence; None: unknown.
         free: values that are searched if the user sets none and leaves it open.
@@ -262,14 +277,15 @@ class Spelled(ABC):
     """
 
     knob: str
+    called: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
     default: LayoutValue = None
     free: tuple[LayoutValue, ...] = ()
     factor: int = 1
 
-    @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Its names for people."""
+        """Its names for people, the framework's first."""
+        return (*self.called, self.knob)
 
     @abstractmethod
     def read(self, inputs: LaunchInputs) -> LayoutValue:
@@ -310,8 +326,8 @@ class Spelling(Spelled):
     overrides: bool = False
 
     def names(self) -> tuple[str, ...]:
-        own = [name for place in self.places for name in getattr(place, "names", (place.name,))]
-        return (*own, self.knob)
+        places = (getattr(place, "names", (place.name,)) for place in self.places)
+        return (*(name for names in places for name in names), self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         place = self._held_place(inputs)
@@ -363,8 +379,7 @@ class Spelling(Spelled):
         number = int(value) if isinstance(value, float) and value.is_integer() else value
         if self.knob in LAYOUT_KNOBS and LAYOUT_KNOBS[self.knob].values is not None:
             return parse_value(self.knob, number)
-        if type(number) is not int or number < 1:
-            raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1.")
+        number = whole_number(number, name)
         if number % self.factor:
             raise ConfigError(f"{name} is {number}, which does not divide by {self.factor} ranks.")
         return number // self.factor
@@ -375,6 +390,17 @@ def _same(word: Any, given: Any) -> bool:
         said = str(given).strip().lower()
         return said in TRUE_WORDS if word else said in (*FALSE_WORDS, "")
     return str(word).lower() == str(given).strip().lower()
+
+
+def whole_number(value: Any, name: str) -> int:
+    """A whole number of at least 1.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1.")
+    return value
 
 
 def find_row(table: Sequence[Spelled], knob: str) -> Spelled | None:

@@ -31,6 +31,7 @@ from ..script import ScriptSource
 from .base import (
     GLOBAL_BATCH,
     MEASURED,
+    Framework,
     Rendered,
     RenderedFile,
     Spelled,
@@ -38,6 +39,7 @@ from .base import (
     TrialNeeds,
     UserSettings,
     applied_value,
+    check_version,
     find_row,
     with_applied,
 )
@@ -80,6 +82,7 @@ class TableDialect(ABC):
     """Reads and renders by a table; a framework supplies the table and its special cases."""
 
     name = ""
+    framework = Framework()
     is_external, reads_document = True, False
     checks: tuple[str, ...] = ("micro_batch", "accumulation")
     """Knobs that a probe can find in this framework's ranks."""
@@ -103,7 +106,7 @@ class TableDialect(ABC):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """Warnings for the user."""
-        return ()
+        return check_version(reading.source, self.framework)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
         """Notes on which argument is used as which knob."""
