@@ -9,12 +9,14 @@ from autoconf_launch.core import ConfigError
 
 from ..extension_points import find_reference, load_reference, references
 from ..script import ScriptSource, facts_of
-from ..spelling import Dialect, Framework, on_no_batch
+from ..spelling import Dialect, FrameworkFacts, on_no_batch
+from .accelerate import AccelerateDialect
 from .any_script import DATALOADER_BATCH_VARIABLE
 from .builtin import BuiltinDialect, document_of
 from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document, on_configuration_in_source
 from .hf_trainer import HfTrainerDialect, on_arguments_in_source
 from .megatron import MegatronDialect
+from .torchtitan import TorchtitanDialect
 
 _LAST_RESORT = ("document", "arguments", "dataloader")
 """Dialects for scripts that no other dialect knows."""
@@ -49,10 +51,10 @@ def every_dialect() -> list[Dialect]:
     return [load_reference(r)() for r in references("dialect", DIALECTS).values()]
 
 
-def frameworks() -> tuple[Framework, ...]:
+def framework_facts() -> tuple[FrameworkFacts, ...]:
     """The frameworks of all dialects that have one."""
     found = (dialect.framework for dialect in every_dialect())
-    return tuple(framework for framework in found if framework != Framework())
+    return tuple(framework for framework in found if framework != FrameworkFacts())
 
 
 def choose_dialect(source: ScriptSource) -> DialectChoice:
@@ -65,7 +67,7 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     if wanted is not None:
         reference = find_reference("dialect", DIALECTS, wanted, where="--dialect")
         return _choice(load_reference(reference)())
-    readers = {name for framework in frameworks() for name in framework.readers}
+    readers = {name for framework in framework_facts() for name in framework.readers}
     facts, built_in = source.facts, BuiltinDialect()
     is_ours = facts.imports("autoconf_launch") or not facts.imports(*readers)
     if is_ours and built_in.detects(source):  # a script of our runtime is nobody else's

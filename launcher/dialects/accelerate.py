@@ -23,7 +23,7 @@ from autoconf_launch.core import (
 
 from ..script import ScriptSource
 from ..spelling import (
-    Framework,
+    FrameworkFacts,
     LaunchInputs,
     Reading,
     Rendered,
@@ -81,7 +81,7 @@ KEYS = {
     "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
 }
 """Keys, at the top or in a section, whose variable has another name."""
-_FRAMEWORK = Framework(
+_FRAMEWORK = FrameworkFacts(
     package="accelerate",
     oldest=(0, 21),
     newest=(1, 15),

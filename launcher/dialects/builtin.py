@@ -45,7 +45,7 @@ from ..script import ScriptSource, facts_of
 from ..spelling import (
     DEGREES,
     SPLITS,
-    Framework,
+    FrameworkFacts,
     OpenDocument,
     Rendered,
     TrialNeeds,
@@ -85,7 +85,7 @@ def document_of(document: RawConfig, candidate: Candidate) -> RawConfig:
 class BuiltinDialect:
     """Scripts that call ``autoconf_launch.runtime.initialize`` with a configuration file."""
 
-    name, framework = "native", Framework()
+    name, framework = "native", FrameworkFacts()
     is_external, reads_document = False, True
 
     def detects(self, source: ScriptSource) -> bool:

@@ -46,7 +46,7 @@ from autoconf_launch.tuning_spaces import (
 
 from ..script import LIGHTNING_PACKAGES, ScriptSource, facts_of
 from ..spelling import (
-    Framework,
+    FrameworkFacts,
     Rendered,
     TrialNeeds,
     UserSettings,
@@ -245,7 +245,7 @@ class DeepSpeedDialect:
     """Scripts that call ``deepspeed.initialize`` with a configuration file."""
 
     name = "deepspeed"
-    framework = Framework(package="deepspeed", newest=(0, 19), readers=("deepspeed",))
+    framework = FrameworkFacts(package="deepspeed", newest=(0, 19), readers=("deepspeed",))
     is_external, reads_document = True, True
 
     def detects(self, source: ScriptSource) -> bool:

@@ -33,7 +33,7 @@ from ..script import ScriptSource
 from ..spelling import (
     CANONICAL,
     NEWEST,
-    Framework,
+    FrameworkFacts,
     LaunchInputs,
     Place,
     Renamed,
@@ -70,7 +70,7 @@ from .deepspeed_keys import (
     with_current_keys,
 )
 
-VERSIONS = Framework(
+VERSIONS = FrameworkFacts(
     package="transformers", oldest=(4, 30), newest=(5, 23), readers=("transformers",)
 )
 BATCH_FLAG = "--per_device_train_batch_size"

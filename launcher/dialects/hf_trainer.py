@@ -188,6 +188,11 @@ class HfTrainerDialect(TableDialect):
             _stage_row(source, ranks),
         )
 
+    def places(
+        self, source: ScriptSource, setting: str, *, switch: bool = False
+    ) -> tuple[Place, ...]:
+        return _either(source, setting, switch=switch)
+
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         listed = with_document_lists(source)
         if has_deepspeed_file(source):

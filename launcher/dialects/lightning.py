@@ -13,7 +13,7 @@ from autoconf_launch.core import KeyPath
 from ..script import LIGHTNING_PACKAGES, ScriptSource
 from ..spelling import (
     Argument,
-    Framework,
+    FrameworkFacts,
     Key,
     Place,
     Reading,
@@ -76,7 +76,7 @@ class LightningDialect(TableDialect):
     """Scripts that train with ``lightning.Trainer``."""
 
     name = "lightning"
-    framework = Framework(
+    framework = FrameworkFacts(
         package="lightning",
         oldest=(2, 0),
         newest=(2, 6),

@@ -17,7 +17,7 @@ from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
     Argument,
-    Framework,
+    FrameworkFacts,
     LaunchInputs,
     Place,
     Rendered,
@@ -189,7 +189,7 @@ class MegatronDialect(TableDialect):
     """Megatron-LM's training scripts."""
 
     name = "megatron"
-    framework = Framework(
+    framework = FrameworkFacts(
         package="megatron-core", oldest=(0, 8), newest=(0, 16), unproven="Megatron-LM"
     )
 

@@ -18,7 +18,7 @@ from ..script import NamedFile, ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
     Argument,
-    Framework,
+    FrameworkFacts,
     Key,
     LaunchInputs,
     Place,
@@ -130,7 +130,7 @@ class TorchtitanDialect(TableDialect):
     """torchtitan's own trainer."""
 
     name = "torchtitan"
-    framework = Framework(
+    framework = FrameworkFacts(
         package="torchtitan", oldest=(0, 1), newest=(0, 3), unproven="torchtitan"
     )
     checks = ("micro_batch", "zero_stage")
@@ -166,6 +166,11 @@ class TorchtitanDialect(TableDialect):
             )
         )
         return tuple(rows)
+
+    def places(
+        self, source: ScriptSource, setting: str, *, switch: bool = False
+    ) -> tuple[Place, ...]:
+        return _places(source, setting, switch=switch)
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
         file = _file(source)
@@ -256,10 +261,10 @@ def _file(source: ScriptSource) -> NamedFile | None:
     return next(files, None)
 
 
-def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
+def _places(source: ScriptSource, name: str, *, switch: bool = False) -> tuple[Place, ...]:
     """The command line wins; if no place has the setting, the file is written."""
     name = OLDER.get(name, name) if _is_old(source) else name
-    argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
+    argument, key = Argument((f"--{name}",), switch=switch), Key(tuple(name.split(".")))
     if _file(source) is None:
         return (argument,)
     return (argument, key) if argument.get(LaunchInputs(arguments=source.script_args)) else (key,)

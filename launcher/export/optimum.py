@@ -14,13 +14,13 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 
-from ..dialects import ZERO_KEYS, HfTrainerDialect, document_of
+from ..dialects import ZERO_KEYS, AccelerateDialect, HfTrainerDialect, document_of
 from ..dialects import hf_deepspeed as hf_names
 from ..spelling import (
     find_argument,
     put_argument,
 )
-from .page import HALVES, Exported, Optimum, Page, argument_lines, write_table
+from .page import HALVES, Exported, Optimum, Page, argument_lines, write_extras, write_table
 
 
 def hf_trainer(optimum: Optimum) -> Exported:
@@ -31,14 +31,8 @@ def hf_trainer(optimum: Optimum) -> Exported:
         page.cannot("zero_stage", "only DeepSpeed has it: export --to deepspeed and pass its file")
     but = ("zero_stage",) if only_deepspeed else ()
     inputs = write_table(HfTrainerDialect(), page, but=but)
-    more: list[str] = []
-    bucket = dict(optimum.candidate.extras).get("bucket_cap_mb")
-    if bucket is not None:
-        more += ["--ddp_bucket_cap_mb", str(bucket)]
-        page.mark_done("bucket_cap_mb")
-    if optimum.precision in HALVES:
-        more.append(f"--{optimum.precision.value}")
-    return argument_lines((*_with_offload(inputs.arguments, page), *more), page)
+    half = (f"--{optimum.precision.value}",) if optimum.precision in HALVES else ()
+    return argument_lines((*_with_offload(inputs.arguments, page), *half), page)
 
 
 def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
@@ -70,6 +64,8 @@ def accelerate(optimum: Optimum) -> Exported:
     page.say(("mixed_precision",), optimum.precision.value if half and optimum.precision else "no")
     _say_sharding(page, kind)
     _say_degrees(page)
+    for name, word in write_extras(AccelerateDialect(), page).environment:
+        page.say(("dynamo_config", name.removeprefix("ACCELERATE_").lower()), word)
     page.cannot("micro_batch", _DATALOADER)
     return _yaml(page)
 

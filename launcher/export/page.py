@@ -315,6 +315,23 @@ def write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> Laun
         elif row.knob in LAYOUT_KNOBS and row.knob not in but:
             inputs = _with_row(row, inputs, layout)
             page.mark_done(row.knob)
+    return write_extras(dialect, page, inputs)
+
+
+def write_extras(
+    dialect: TableDialect,
+    page: Page,
+    inputs: LaunchInputs | None = None,
+    source: ScriptSource = _NOTHING,
+) -> LaunchInputs:
+    """All extras that the dialect spells, if it has a word for their values."""
+    extras, inputs = dict(page.optimum.candidate.extras), inputs or LaunchInputs()
+    for row in dialect.extra_rows(source, extras):
+        try:
+            inputs = row.write(inputs, row.value_of(extras[row.knob]))
+        except ConfigError:
+            continue  # the page says that it is not expressed
+        page.mark_done(row.knob)
     return inputs
 
 

@@ -28,15 +28,25 @@ from autoconf_launch.core import (
     RawConfig,
 )
 
+from ..dialects import TorchtitanDialect
 from ..dialects import torchtitan as names
+from ..script import NamedFile, ScriptSource
 from ..spelling import (
+    LaunchInputs,
     toml_of,
 )
-from .page import NEMO_DEGREES, Exported, Optimum, Page, comment_on, with_whole_steps
+from .page import NEMO_DEGREES, Exported, Optimum, Page, comment_on, with_whole_steps, write_extras
 
 _PLAIN, _ANY = "llama3", "qwen3"
 
 _MULTIPLE = 64
+
+_IN_FILE = ScriptSource(
+    script_args=(),
+    config=RawConfig({}),
+    config_argument=None,
+    files=(NamedFile(position=0, flag=names.FILE_FLAGS[0], path="", text=""),),
+)
 
 
 def require_decoder(base: Pretraining) -> None:
@@ -467,6 +477,8 @@ def torchtitan(optimum: Optimum) -> Exported:
         )
     page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
     page.say(_path(names.RECOMPUTE_MODE), layout.recompute.value, "recompute")
+    made = LaunchInputs(document=page.document)
+    page.document = write_extras(TorchtitanDialect(), page, made, _IN_FILE).document
     return replace(page.export(toml_of(page.document), ".toml"), precisions=(Precision.BF16,))
 
 

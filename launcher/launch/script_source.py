@@ -19,7 +19,7 @@ from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import compose_yaml, read_config, read_document
-from ..dialects import decode_document, frameworks
+from ..dialects import decode_document, framework_facts
 from ..flags import is_for_tune, own_flag
 from ..input_file import is_file
 from ..request import LOCAL_RANK_FLAG, LaunchRequest
@@ -176,7 +176,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         named = _encoded_document(request.script_args)
     own = {knob.name for knob in request.words.knobs}
     own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
-    known = frameworks()
+    known = framework_facts()
     beginnings = tuple(beginning for one in known for beginning in one.variables)
     variables = {
         name: value

@@ -7,22 +7,16 @@ from .base import (
     NEWEST,
     SWITCHED,
     Dialect,
-    Framework,
+    FrameworkFacts,
     Renamed,
     Rendered,
     RenderedFile,
-    Spelled,
-    Spelling,
-    SplitBatch,
-    SplitMicroBatch,
     TrialNeeds,
     UserSettings,
     Version,
     check_version,
-    find_row,
     installed_version,
     refuse_renamed,
-    whole_number,
 )
 from .batch_names import (
     ACCUMULATION_NAMES,
@@ -83,5 +77,14 @@ from .own_words import (
     move_asides,
     on_no_batch,
     values_of,
+)
+from .spelled import (
+    ForeignSpelling,
+    Spelled,
+    Spelling,
+    SplitBatch,
+    SplitMicroBatch,
+    find_row,
+    whole_number,
 )
 from .table_dialect import UNSET, Reading, TableDialect

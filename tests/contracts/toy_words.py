@@ -10,14 +10,20 @@ from pathlib import Path
 
 from autoconf_launch.launcher.export import Exported, Optimum, Page
 from autoconf_launch.launcher.script import ScriptSource
-from autoconf_launch.launcher.spelling import Framework, Spelled, Spelling, TableDialect, Variable
+from autoconf_launch.launcher.spelling import (
+    FrameworkFacts,
+    Spelled,
+    Spelling,
+    TableDialect,
+    Variable,
+)
 
 
 class ToyDialect(TableDialect):
     """Scripts that import toytrain, which reads its batch from variables."""
 
     name = "toy"
-    framework = Framework(
+    framework = FrameworkFacts(
         package="toytrain", newest=(2, 0), readers=("toytrain",), variables=("TOY_",)
     )
 
