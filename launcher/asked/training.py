@@ -310,7 +310,7 @@ class TrainingBudget:
         """The flag of a limit that needs a price; empty without one."""
         return "" if self.max_cost_usd is None else "--max-cost"
 
-    def exceeded(self, seconds: float, usd: float | None) -> Mapping[str, float]:
+    def exceeded_limits(self, seconds: float, usd: float | None) -> Mapping[str, float]:
         """The limits, by their flags, that a training exceeds."""
         both = {"--deadline": seconds, "--max-cost": usd or 0.0}
         return {flag: limit for flag, limit in self.limits.items() if both[flag] > limit}

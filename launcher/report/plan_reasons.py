@@ -227,7 +227,7 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
         f"the deadline is {duration_text(limit)}"
         if flag == "--deadline"
         else f"{flag} is ${limit:,.0f}"
-        for flag, limit in request.budget.exceeded(total_s, usd).items()
+        for flag, limit in request.budget.exceeded_limits(total_s, usd).items()
     ]
     if answer.needed is not None:
         return (
