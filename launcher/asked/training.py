@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -42,10 +43,11 @@ from .units import (
     WHOLE_NUMBERS,
     ValueUnit,
     choice,
+    refuse_other_than_text,
     whole,
 )
 
-MODEL = ValueUnit(metavar="M")
+MODEL = ValueUnit(metavar="M", refuse=refuse_other_than_text)
 SHAPES_GROUP = "shapes (they change the model, or are all of it)"
 _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
     {
@@ -72,8 +74,8 @@ PRECISIONS = tuple(precision.value for precision in Precision)
 HABITS_GROUP = "what is trained, and how"
 TRAINER = choice("trainer", TRAINER_NAMES)
 PRECISION = choice("precision", PRECISIONS)
-CLUSTER = ValueUnit(metavar="C")
-_CLUSTERS = ValueUnit(metavar="C", action="append")
+CLUSTER = ValueUnit(metavar="C", refuse=refuse_other_than_text)
+_CLUSTERS = replace(CLUSTER, action="append")
 SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
 _CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
 _OF_ONE_CLUSTER = (

@@ -208,6 +208,12 @@ def _read_seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
+def refuse_other_than_text(value: Any) -> str | None:
+    """Refuse values that are neither text nor several texts."""
+    texts = value if isinstance(value, (list, tuple)) else (value,)
+    return None if all(isinstance(one, str) for one in texts) else "it must be text"
+
+
 def _refuse_amount(value: Any) -> str | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return None if is_number and 0.0 < value < math.inf else "it must be a number above 0"
@@ -387,7 +393,7 @@ SHOWN = ValueUnit(metavar="N", read=_read_shown, refuse=whole(1, MOST).refuse)
 """Rows to show; all are None as a keyword, 0 as a flag."""
 SEQUENCE = ValueUnit(metavar="S", read=_read_sequence, refuse=whole(1, MOST).refuse)
 TOKENS = ValueUnit(metavar="T", read=_read_tokens, refuse=whole(1, _MOST_TOKENS).refuse)
-BYTES = ValueUnit(metavar="SIZE", read=parse_bytes)
+BYTES = ValueUnit(metavar="SIZE", read=parse_bytes, refuse=whole(1, _MOST_TOKENS).refuse)
 USD = ValueUnit(metavar="USD", read=_read_money, refuse=_refuse_amount)
 PRICE = ValueUnit(metavar="USD", read=_read_price, refuse=_refuse_amount)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
