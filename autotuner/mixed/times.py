@@ -222,7 +222,7 @@ def stage_seconds(
         stack: the encoder's or the decoder's layers; None: the mean layer.
     """
     rows = _Rows(
-        columns=columns,
+        columns=columns.in_sequences(workload),
         places=places,
         place_R=place_R,
         ranks_RSK=places.ranks_OSK[place_R],
