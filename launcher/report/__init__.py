@@ -118,7 +118,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .tables import Column, each, rows_documents, rows_text
+    from .tables import Column, each, rows_documents, rows_header, rows_lines, rows_text
     from .verification import (
         crash_text,
         lack_of_time_text,
@@ -170,7 +170,7 @@ else:
             ".summary": (
                 "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
             ),
-            ".tables": "Column each rows_documents rows_text",
+            ".tables": "Column each rows_documents rows_header rows_lines rows_text",
             ".verification": (
                 "crash_text lack_of_time_text measured_waterfall predicted_waterfall refused_text"
             ),
