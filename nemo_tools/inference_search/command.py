@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError, Failure, NothingFeasibleError
+from autoconf_launch.core import ConfigError, Failure, NothingFeasibleError, plural
 from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import TrialLimits, write_answer
@@ -163,7 +163,8 @@ def _queue(
     if request.json:
         document = {"schema_version": 1, "queued": count, "collected_by": last}
         return json.dumps(document | {"results": results}, indent=2)
-    return f"{count} runs are queued; job {last} writes {' and '.join(results)} last."
+    runs = f"{plural(count, 'run')} {'is' if count == 1 else 'are'} queued"
+    return f"{runs}; job {last} writes {' and '.join(results)} last."
 
 
 class InferenceHalf:
