@@ -255,7 +255,7 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         which = which.reshape(shape)
     else:
         flat, which = _on_axes(columns)
-    columns_U = dict(zip(_INNER_NAMES, flat, strict=True))
+    columns_U: dict[str, Any] = dict(zip(_INNER_NAMES, flat, strict=True))
     switches = {name: columns_U[name].astype(np.bool_) for name in ("sequence_U", "sharded_U")}
     return InnerLayouts(**{**columns_U, **switches}), which
 

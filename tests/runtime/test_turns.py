@@ -37,8 +37,8 @@ class TurnGroup:
                     first_turn=number == 0,
                 ),
                 0,
-                settle=list,
-                restart=list,
+                settle=lambda: None,
+                restart=lambda: None,
             )
             for number, own in enumerate(folders)
         ]

@@ -311,7 +311,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     advice = LearningRateAdvice(factor=2.0, before=16, after=64, linear=False)
     for by_script in (None, 1.0, 4.0):
         yield f"rate scaled by {by_script}", advice_text(replace(advice, by_script=by_script))
-    for name, seen in {
+    verified: dict[str, dict[str, Any]] = {
         "to the end": {"longest_batch": True, "went_on": WentOn.END},
         "to the end of cut data": {"longest_batch": True, "went_on": WentOn.EPOCH_END},
         "to the end of an epoch": {"evaluations": 1, "went_on": WentOn.EPOCH},
@@ -332,7 +332,8 @@ def sentences() -> Iterator[tuple[str, str]]:
             "under_way": Aside.EVALUATION,
             "went_on": WentOn.EPOCH,
         },
-    }.items():
+    }
+    for name, seen in verified.items():
         yield f"verified {name}", beside(**seen)
 
 
