@@ -47,7 +47,7 @@ class DialectChoice:
 
 
 def every_dialect() -> list[Dialect]:
-    """Ours and those of other packages, in the order of detection."""
+    """Our dialects and dialects of other packages, in the order of detection."""
     return [load_reference(r)() for r in references("dialect", DIALECTS).values()]
 
 
