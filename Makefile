@@ -1,16 +1,26 @@
 # make tune: the main job, from nothing.   make test: all fast tests, from nothing.
 # make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
-.PHONY: tune test check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-null-gpu test-cluster test-vllm campaign benchmark benchmark-search plots clean
+.PHONY: tune test test-oldest constraints check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-null-gpu test-cluster test-vllm campaign benchmark benchmark-search plots clean
 PYTHON ?= python3
+PYTHON310 ?= python3.10
 PYTHON312 ?= python3.12
 VENV ?= .venv
 BIN = $(VENV)/bin
 FOLDERS = core autotuner tuning_spaces runtime launcher
+INSTALLED = $(VENV)/.installed
 READY = $(VENV)/.ready
+# uv is several times as fast as pip, if it is there.
+ifneq (,$(shell command -v uv))
+MAKE_VENV = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+INSTALL = uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt
+else
+MAKE_VENV = $(PYTHON) -m venv $(VENV)
+INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt
+endif
 EXAMPLE = examples/01_pretrain_gpt
 WORKERS ?= 2
 
-tune: $(READY)
+tune: $(INSTALLED)
 	$(BIN)/autoconf-launch --autotuning=tune --num_gpus 2 $(EXAMPLE)/train.py --config $(EXAMPLE)/config.json
 
 # Bytecode is kept: hundreds of processes would each compile everything again.
@@ -19,11 +29,18 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+# The oldest Python and torch: what runs in a rank, and a tune.
+test-oldest:
+	$(PYTHON310) -m venv build/oldest
+	build/oldest/bin/python -m pip install --quiet torch==2.6.0
+	grep -v '^torch==\|^triton==\|^nvidia-\|^sympy==' constraints.txt > build/oldest/constraints.txt
+	build/oldest/bin/python -m pip install --quiet --constraint build/oldest/constraints.txt pytest hypothesis --editable .
+	build/oldest/bin/python -m pytest tests/runtime tests/end_to_end/test_oldest.py
 test-frameworks: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torchtitan megatron-core triton
+	$(INSTALL) torchtitan megatron-core triton
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/frameworks tests/launcher/dialects/test_published_names.py
 test-deepspeed: $(READY)
-	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --constraint constraints.txt deepspeed
+	DS_BUILD_OPS=0 $(INSTALL) deepspeed
 	$(BIN)/python -m pytest -m deepspeed
 test-parallel: $(READY)
 	$(BIN)/python benchmarks/parallel_losses.py
@@ -39,7 +56,7 @@ test-null-gpu:
 	PYTHON312=$(PYTHON312) tests/null_gpu/test.sh build/null_gpu
 test-cluster: $(READY)
 	tests/cluster/install_engines.sh
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray
+	$(INSTALL) ray
 	$(BIN)/python -m pytest -m cluster
 # Real runs of vLLM on the CPU, in an environment of 3.5 GB: 8 minutes to make, 10 to test.
 test-vllm: $(READY)
@@ -54,14 +71,17 @@ benchmark-search: $(READY)
 	$(BIN)/python benchmarks/search_landscapes.py --write
 
 plots: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt matplotlib
+	$(INSTALL) matplotlib
 	$(BIN)/python benchmarks/cost_model_plots.py
 
-# torch first and pinned: on a machine without GPUs anything else pulls gigabytes of CUDA.
-$(READY): pyproject.toml setup.py constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# One call for all of it: the pinned torch is resolved together with what needs it.
+$(INSTALLED): pyproject.toml setup.py constraints.txt
+	$(MAKE_VENV)
+	$(INSTALL) --editable .
+	@touch $@
+
+$(READY): $(INSTALLED)
+	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 check:
@@ -82,8 +102,12 @@ links:  # static tools do not run setuptools' import hook; show them the same ma
 	@ln -sfn ../../../nemo_tools build/typing/autoconf_launch/nemo
 
 docs: $(READY) links
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	$(BIN)/python -m mkdocs build --strict
+
+# Pins of every extra for every Python, from the newest releases that fit together.
+constraints:
+	uv pip compile --universal --python-version 3.10 --all-extras --no-header --no-annotate pyproject.toml
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -67,7 +67,8 @@ def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> Non
     root_after = after if knob_value(config, "reshard_root") else False
     shard: Any = partial(fully_shard, mp_policy=_policy(config.precision))
     alone = shard_experts(root, meshes, partial(shard, reshard_after_forward=bool(after)))
-    shard = partial(shard, mesh=meshes.data, ignored_params=alone)
+    # torch 2.6 has no such argument: it trains all but mixtures of experts.
+    shard = partial(shard, mesh=meshes.data, **({"ignored_params": alone} if alone else {}))
     for unit in units:
         # A list of one would get other hooks than its module.
         shard(unit if len(unit) > 1 else unit[0], reshard_after_forward=after)

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -136,7 +137,8 @@ def _own_store(environment: Mapping[str, str]) -> Store | None:
     if spans_hosts and str(address[0]).startswith(("127.", "::1")):
         listener.close()  # a name of this machine that others know by another address
         return None
-    store = TCPStore(
+    open_store = partial(
+        TCPStore,
         host,
         port,
         world_size(environment),
@@ -145,6 +147,10 @@ def _own_store(environment: Mapping[str, str]) -> Store | None:
         wait_for_workers=False,
         master_listen_fd=listener.detach(),
     )
+    try:
+        store = open_store()
+    except NotImplementedError:  # libuv of torch 2.6 takes no socket that is already open
+        store = open_store(use_libuv=False)
     return PrefixStore(_GROUP, store)
 
 
