@@ -189,10 +189,9 @@ class TorchtitanDialect(TableDialect):
         file = _file(source)
         if file is None:
             return inputs, ()
-        edits = parse_toml(file.text).diff(inputs.document)
         path = f"{config_path.rpartition('/')[0] or '.'}/{_FILE}"
         arguments = with_path_argument(inputs.arguments, file.position, path)
-        made = RenderedFile(name=_FILE, text=edit_toml(file.text, edits) if edits else file.text)
+        made = RenderedFile(name=_FILE, text=_edited(file.text, inputs.document))
         return replace(inputs, arguments=arguments), (made,)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -204,14 +203,19 @@ class TorchtitanDialect(TableDialect):
             changed = _aside(held, needs)
             for key, value in ((STEPS, steps), (DUMP_FOLDER, folder)):
                 changed = changed.with_value(_path(key), value)
-            text = edit_toml(file.text, held.diff(changed))
-            rendered = replace(rendered, files=(replace(file, text=text),))
+            made = replace(file, text=_edited(file.text, changed))
+            rendered = replace(rendered, files=(made,))
         for key, value in ((STEPS, str(steps)), (DUMP_FOLDER, folder)):
             given = find_argument(rendered.script_args, (f"--{key}",))
             if given is not None or (key == STEPS and not rendered.files):
                 arguments = put_argument(rendered.script_args, given, f"--{key}", value)
                 rendered = replace(rendered, script_args=arguments)
         return rendered
+
+
+def _edited(text: str, document: RawConfig) -> str:
+    edits = parse_toml(text).diff(document)
+    return edit_toml(text, [(edit.path, edit.after) for edit in edits])
 
 
 def _aside(held: RawConfig, needs: TrialNeeds) -> RawConfig:
