@@ -95,10 +95,7 @@ def _choice(dialect: Dialect, *notes: str) -> DialectChoice:
 
 
 def _on_unknown(source: ScriptSource) -> str:
-    is_ours = any(
-        facts_of(text).imports("autoconf_launch") for text in (source.text, *source.modules)
-    )
-    if is_ours:
+    if any(facts.imports("autoconf_launch") for facts in source.all_facts):
         return (
             "The script names no configuration file with keys that can be tuned; give one with "
             "--config FILE (JSON, hjson or YAML) among the script's arguments, or add "

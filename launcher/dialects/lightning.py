@@ -138,7 +138,7 @@ class LightningDialect(TableDialect):
             settings["logger"] = "False"
         if not needs.saves and not called & set(CHECKPOINTERS):
             settings["enable_checkpointing"] = "False"
-        if needs.evaluates and any(VALIDATES in text for text in (source.text, *source.modules)):
+        if needs.evaluates and any(VALIDATES in text for text in source.texts):
             settings |= _where_free(source, _EVALUATION, needs.evaluate_after, needs)
         elif needs.saves:
             settings |= _where_free(source, EPOCH, needs.save_after, needs)

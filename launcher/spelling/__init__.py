@@ -21,7 +21,7 @@ from .base import (
 from .batch_names import (
     ACCUMULATION_NAMES,
     MICRO_BATCH_NAMES,
-    REPORTING_TOOLS,
+    TRACKER_FOLDERS,
     batch_in_source,
     is_accumulation,
     is_elsewhere,
@@ -64,7 +64,6 @@ from .launch_inputs import (
     path_argument,
     put_argument,
     scalar,
-    with_argument,
     with_path_argument,
     without_arguments,
 )

@@ -35,7 +35,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core import config_keys as keys
 
 from ..script import ScriptSource
-from .launch_inputs import argument_value
+from .launch_inputs import find_argument
 
 _MAPPINGS = "arg_mappings"
 _SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
@@ -230,9 +230,10 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
 def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPath) -> Any:
     """The value that the script's arguments give a key; None if they give none."""
     flag = (settings.arg_mappings or {}).get(path[-1])
-    text = argument_value(source.script_args, flag) if flag else None
-    if text is None:
+    given = find_argument(source.script_args, (flag,)) if flag else None
+    if given is None or not given.value:
         return None
+    text = given.value
     try:
         value = json.loads(text.lower())
     except (ValueError, RecursionError):

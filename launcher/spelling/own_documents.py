@@ -20,7 +20,7 @@ import yaml
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
 
 from ..config_file import MOST_VALUES, compose_yaml
-from ..script import NamedFile, ScriptSource, facts_of
+from ..script import NamedFile, ScriptSource
 from .base import RenderedFile
 from .documents import edit_toml, parse_toml
 from .launch_inputs import LaunchInputs, find_argument, put_argument
@@ -129,8 +129,7 @@ def on_folder_of_document(source: ScriptSource, path: KeyPath) -> str | None:
     """A warning if a copy of a key's document in another folder may miss files; else None."""
     name = file_of_key(source, path)
     files = [file for file in script_documents(source) if file.path == name]
-    texts = (source.text, *source.modules)
-    folders = {folder for text in texts for folder in facts_of(text).in_folders}
+    folders = {folder for facts in source.all_facts for folder in facts.in_folders}
     own = {file.flag.lstrip("-").replace("-", "_") for file in files}
     if any(folder in own or _OF_CONFIG.search(folder) for folder in folders):
         reason = f"{source.script or 'The script'} uses the folder of its configuration file"
