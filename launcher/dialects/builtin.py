@@ -50,7 +50,6 @@ from ..spelling import (
     Rendered,
     TrialNeeds,
     UserSettings,
-    find_argument,
     fixed_accumulation,
     is_listed,
     lists_micro_batches,
@@ -59,7 +58,7 @@ from ..spelling import (
     on_varying_batch,
     open_document,
     path_argument,
-    put_argument,
+    set_argument,
     silent_variables,
     with_path_argument,
     with_runtime_knobs,
@@ -361,6 +360,5 @@ def with_mapped_arguments(
     for key, flag in (settings.arg_mappings or {}).items():
         value = document.get((key,))
         if isinstance(value, (int, float, str)):
-            given = find_argument(arguments, (flag,))
-            arguments = put_argument(arguments, given, flag, str(value))
+            arguments = set_argument(arguments, flag, str(value))
     return arguments

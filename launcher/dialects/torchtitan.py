@@ -35,8 +35,8 @@ from ..spelling import (
     held_value,
     installed_version,
     parse_toml,
-    put_argument,
     scalar,
+    set_argument,
     with_path_argument,
 )
 
@@ -137,7 +137,7 @@ class TorchtitanDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         path = source.script.replace("/", ".").removesuffix(".py")
-        return path.endswith(SCRIPT) or _file_argument(source) is not None
+        return path.endswith(SCRIPT) or _file(source) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         version = _version(source)
@@ -208,7 +208,7 @@ class TorchtitanDialect(TableDialect):
         for key, value in ((STEPS, str(steps)), (DUMP_FOLDER, folder)):
             given = find_argument(rendered.script_args, (f"--{key}",))
             if given is not None or (key == STEPS and not rendered.files):
-                arguments = put_argument(rendered.script_args, given, f"--{key}", value)
+                arguments = set_argument(rendered.script_args, f"--{key}", value)
                 rendered = replace(rendered, script_args=arguments)
         return rendered
 
@@ -252,17 +252,9 @@ def _version(source: ScriptSource) -> tuple[int, int]:
     return WITHOUT_FILE if module else (0, 2)
 
 
-def _file_argument(source: ScriptSource) -> int | None:
-    for file in source.files:
-        if file.flag in FILE_FLAGS:
-            return file.position
-    return None
-
-
 def _file(source: ScriptSource) -> NamedFile | None:
-    position = _file_argument(source)
-    files = (file for file in source.files if position is not None and file.position == position)
-    return next(files, None)
+    named = (f for f in source.files if f.flag in FILE_FLAGS and f.position is not None)
+    return next(named, None)
 
 
 def _places(source: ScriptSource, name: str, *, switch: bool = False) -> tuple[Place, ...]:

@@ -38,9 +38,7 @@ from ..spelling import (
 from .page import NEMO_DEGREES, Exported, Optimum, Page, comment_on, with_whole_steps, write_extras
 
 _PLAIN, _ANY = "llama3", "qwen3"
-
 _MULTIPLE = 64
-
 _IN_FILE = ScriptSource(
     script_args=(),
     config=RawConfig({}),

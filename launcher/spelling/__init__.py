@@ -8,7 +8,6 @@ from .base import (
     SWITCHED,
     Dialect,
     FrameworkFacts,
-    Renamed,
     Rendered,
     RenderedFile,
     TrialNeeds,
@@ -16,7 +15,7 @@ from .base import (
     Version,
     check_version,
     installed_version,
-    refuse_renamed,
+    version_text,
 )
 from .batch_names import (
     ACCUMULATION_NAMES,
@@ -64,6 +63,7 @@ from .launch_inputs import (
     path_argument,
     put_argument,
     scalar,
+    set_argument,
     with_path_argument,
     without_arguments,
 )

@@ -91,6 +91,11 @@ def put_argument(
     return (*before, written if value is None else f"{written}={value}", *after)
 
 
+def set_argument(arguments: tuple[str, ...], name: str, value: str) -> tuple[str, ...]:
+    """The arguments with a value for a name, in the form it was given in."""
+    return put_argument(arguments, find_argument(arguments, (name,)), name, value)
+
+
 def drop_argument(arguments: tuple[str, ...], given: Given | None) -> tuple[str, ...]:
     """The arguments without this one and its value."""
     if given is None:
