@@ -319,14 +319,16 @@ def edit_toml(text: str, edits: Iterable[tuple[KeyPath, Any]]) -> str:
             section[path[-1]] = value
         elif path[-1] in section:
             del section[path[-1]]
-    return tomlkit.dumps(document)
+    edited: str = tomlkit.dumps(document)
+    return edited
 
 
 def toml_of(document: RawConfig) -> str:
     """A document of tables as text."""
     import tomlkit
 
-    return tomlkit.dumps(document.to_dict())
+    text: str = tomlkit.dumps(document.to_dict())
+    return text
 
 
 def _plain(value: Any) -> Any:
