@@ -191,7 +191,7 @@ class TorchtitanDialect(TableDialect):
             return inputs, ()
         path = f"{config_path.rpartition('/')[0] or '.'}/{_FILE}"
         arguments = with_path_argument(inputs.arguments, file.position, path)
-        made = RenderedFile(name=_FILE, text=_edited(file.text, inputs.document))
+        made = RenderedFile(name=_FILE, text=_edit_text(file.text, inputs.document))
         return replace(inputs, arguments=arguments), (made,)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -203,7 +203,7 @@ class TorchtitanDialect(TableDialect):
             changed = _aside(held, needs)
             for key, value in ((STEPS, steps), (DUMP_FOLDER, folder)):
                 changed = changed.with_value(_path(key), value)
-            made = replace(file, text=_edited(file.text, changed))
+            made = replace(file, text=_edit_text(file.text, changed))
             rendered = replace(rendered, files=(made,))
         for key, value in ((STEPS, str(steps)), (DUMP_FOLDER, folder)):
             given = find_argument(rendered.script_args, (f"--{key}",))
@@ -213,7 +213,7 @@ class TorchtitanDialect(TableDialect):
         return rendered
 
 
-def _edited(text: str, document: RawConfig) -> str:
+def _edit_text(text: str, document: RawConfig) -> str:
     edits = parse_toml(text).diff(document)
     return edit_toml(text, [(edit.path, edit.after) for edit in edits])
 
