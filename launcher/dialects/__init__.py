@@ -8,7 +8,7 @@ from types import MappingProxyType
 from autoconf_launch.core import ConfigError
 
 from ..extension_points import find_reference, load_reference, references
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import Dialect, FrameworkFacts, on_no_batch
 from .accelerate import AccelerateDialect
 from .any_script import DATALOADER_BATCH_VARIABLE
@@ -47,7 +47,7 @@ class DialectChoice:
 
 
 def every_dialect() -> list[Dialect]:
-    """Ours and those of other packages, in the order of detection."""
+    """Our dialects and dialects of other packages, in the order of detection."""
     return [load_reference(r)() for r in references("dialect", DIALECTS).values()]
 
 
