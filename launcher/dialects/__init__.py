@@ -8,7 +8,7 @@ from types import MappingProxyType
 from autoconf_launch.core import ConfigError
 
 from ..extension_points import find_reference, load_reference, references
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import Dialect, FrameworkFacts, on_no_batch
 from .accelerate import AccelerateDialect
 from .any_script import DATALOADER_BATCH_VARIABLE
@@ -95,10 +95,7 @@ def _choice(dialect: Dialect, *notes: str) -> DialectChoice:
 
 
 def _on_unknown(source: ScriptSource) -> str:
-    is_ours = any(
-        facts_of(text).imports("autoconf_launch") for text in (source.text, *source.modules)
-    )
-    if is_ours:
+    if any(facts.imports("autoconf_launch") for facts in source.all_facts):
         return (
             "The script names no configuration file with keys that can be tuned; give one with "
             "--config FILE (JSON, hjson or YAML) among the script's arguments, or add "

@@ -41,7 +41,7 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from ..spelling import (
     DEGREES,
     SPLITS,
@@ -58,8 +58,8 @@ from ..spelling import (
     on_varying_batch,
     open_document,
     path_argument,
+    set_argument,
     silent_variables,
-    with_argument,
     with_path_argument,
     with_runtime_knobs,
 )
@@ -160,11 +160,9 @@ def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
 
     None if the call that would take one is not visible, or may be given one.
     """
-    facts = [facts_of(text) for text in (source.text, *source.modules)]
-    calls = [found for found in facts if _INITIALIZE in found.called]
+    calls = [found for found in source.all_facts if _INITIALIZE in found.called]
     gives = any(_INITIALIZE in f.spread or f.keyword(_INITIALIZE, "optimizer") for f in calls)
-    texts = (source.text, *source.modules)
-    may_add = any(f"{quote}optimizer{quote}" in text for quote in "\"'" for text in texts)
+    may_add = any(f"{q}optimizer{q}" in text for q in "\"'" for text in source.texts)
     if source.config.get(keys.OPTIMIZER) is not None or not calls or gives or may_add:
         return ()
     return (
@@ -362,5 +360,5 @@ def with_mapped_arguments(
     for key, flag in (settings.arg_mappings or {}).items():
         value = document.get((key,))
         if isinstance(value, (int, float, str)):
-            arguments = with_argument(arguments, flag, str(value))
+            arguments = set_argument(arguments, flag, str(value))
     return arguments

@@ -44,7 +44,7 @@ from autoconf_launch.tuning_spaces import (
     zero_choices,
 )
 
-from ..script import LIGHTNING_PACKAGES, ScriptSource, facts_of
+from ..script import LIGHTNING_PACKAGES, ScriptSource
 from ..spelling import (
     FrameworkFacts,
     Rendered,
@@ -333,9 +333,8 @@ class DeepSpeedDialect:
 
 
 def _refuse_unfilled(source: ScriptSource, document: RawConfig) -> None:
-    texts = (source.text, *source.modules)
-    fills = any(facts_of(text).imports(*_FILL_AUTO) or _AUTO.search(text) for text in texts)
-    if fills or not source.text:
+    fills = any(facts.imports(*_FILL_AUTO) for facts in source.all_facts)
+    if fills or any(map(_AUTO.search, source.texts)) or not source.text:
         return
     left = [p for p, value in document.leaves() if value == "auto" and p[:1] in _WITHOUT_DEFAULT]
     if left:

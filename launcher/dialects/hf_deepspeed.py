@@ -36,7 +36,6 @@ from ..spelling import (
     FrameworkFacts,
     LaunchInputs,
     Place,
-    Renamed,
     Rendered,
     Spelled,
     Spelling,
@@ -82,35 +81,20 @@ FSDP_STAGES = {"full_shard": 3, "shard_grad_op": 2, "true": 3}
 """Strategies of ``--fsdp`` as ZeRO stages; a bare ``--fsdp`` (from 5.0 on) is the first."""
 FSDP_WRAP = "auto_wrap"
 FSDP_OFFLOAD = "offload"
-RENAMED = (
-    Renamed(argument="--evaluation_strategy", gone_in=(4, 57), now="use --eval_strategy"),
-    Renamed(argument="--no_cuda", gone_in=(5, 0), now="use --use_cpu"),
-    Renamed(
-        argument="--per_gpu_train_batch_size",
-        gone_in=(5, 0),
-        now=f"use {BATCH_FLAG} instead",
-    ),
-    Renamed(argument="--overwrite_output_dir", gone_in=(5, 0), now="remove it"),
-    Renamed(argument="--logging_dir", gone_in=(5, 23), now="set TENSORBOARD_LOGGING_DIR"),
+RENAMED: tuple[tuple[str, Version, str], ...] = (
+    ("--evaluation_strategy", (4, 57), "use --eval_strategy"),
+    ("--no_cuda", (5, 0), "use --use_cpu"),
+    ("--per_gpu_train_batch_size", (5, 0), f"use {BATCH_FLAG} instead"),
+    ("--overwrite_output_dir", (5, 0), "remove it"),
+    ("--logging_dir", (5, 23), "set TENSORBOARD_LOGGING_DIR"),
 )
+"""Arguments with the versions that removed them, and what to do."""
 ADDED: tuple[tuple[str, Version], ...] = (
     ("--use_liger_kernel", (4, 45)),
     ("--eval_strategy", (4, 41)),
     ("--activation_checkpointing", (5, 23)),
 )
 """Versions in which these were first seen."""
-_KNOBS = (
-    "--bf16",
-    "--fp16",
-    "--tf32",
-    "--optim",
-    "--torch_compile",
-    "--fsdp",
-    "--fsdp_config",
-    "--deepspeed",
-    "--ddp_bucket_cap_mb",
-)
-"""Arguments that ``--knob`` may list, in all versions; ``ADDED`` has more from its versions on."""
 IN_TRIALS: tuple[tuple[str, str, Version, Version], ...] = (
     ("--save_strategy", "no", VERSIONS.oldest, NEWEST),
     ("--report_to", "none", VERSIONS.oldest, NEWEST),

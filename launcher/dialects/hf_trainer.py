@@ -41,13 +41,14 @@ from ..spelling import (
     TrialNeeds,
     UserSettings,
     Version,
+    bare,
     find_argument,
     held_place,
     held_value,
     installed_version,
-    put_argument,
-    refuse_renamed,
     scalar,
+    set_argument,
+    version_text,
     with_path_argument,
     without_arguments,
 )
@@ -171,8 +172,7 @@ class HfTrainerDialect(TableDialect):
         return bool(_PARSERS & names_) and trains
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        refuse_renamed(source, names.VERSIONS.package, names.RENAMED)
-        _refuse_later(source)
+        _refuse_of_other_versions(source)
         micro = _either(source, names.BATCH_FLAG)
         accumulation = _either(source, names.STEPS_FLAG)
         return (
@@ -301,11 +301,10 @@ def _with_setting(rendered: Rendered, flag: str, value: str) -> Rendered:
         document = {**json.loads(file.text), flag.lstrip("-"): scalar(value)}
         text = json.dumps(document, indent=2) + "\n"
         rendered = replace(rendered, files=(replace(file, text=text),))
-    given = find_argument(rendered.script_args, (flag,))
-    if given is None and (rendered.files or value == "false"):
+    is_given = find_argument(rendered.script_args, (flag,)) is not None
+    if not is_given and (rendered.files or value == "false"):
         return rendered
-    arguments = put_argument(rendered.script_args, given, flag, value)
-    return replace(rendered, script_args=arguments)
+    return replace(rendered, script_args=set_argument(rendered.script_args, flag, value))
 
 
 def _without_settings(rendered: Rendered, flags: tuple[str, ...]) -> Rendered:
@@ -333,16 +332,20 @@ def _stage_row(source: ScriptSource, ranks: int) -> Spelled:
     return FsdpWords(places=_either(source, names.FSDP), free=(0, 2, 3) if ranks > 1 else ())
 
 
-def _refuse_later(source: ScriptSource) -> None:
+def _refuse_of_other_versions(source: ScriptSource) -> None:
+    """Raise ConfigError for an argument that the installed version lacks."""
     version = installed_version(source, names.VERSIONS.package)
-    wanted = {knob.name.replace("-", "_").lstrip("_") for knob in source.words.knobs}
+    if version is None:
+        return
+    listed = {bare(knob.name) for knob in source.words.knobs}
+    problem = f"is not an argument of transformers {dict(source.versions)['transformers']}"
+    for flag, gone_in, now in names.RENAMED:
+        if version >= gone_in and find_argument(source.script_args, (flag,)):
+            raise ConfigError(f"{flag} {problem} (gone in {version_text(gone_in)}); {now}.")
     for flag, since in names.ADDED:
-        asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))
-        if version is not None and version < since and asked:
-            raise ConfigError(
-                f"{flag} is not an argument of transformers "
-                f"{dict(source.versions)['transformers']}; it came in {since[0]}.{since[1]}."
-            )
+        is_asked = bare(flag) in listed or find_argument(source.script_args, (flag,))
+        if version < since and is_asked:
+            raise ConfigError(f"{flag} {problem}; it came in {version_text(since)}.")
 
 
 def _suffix(path: str) -> str:

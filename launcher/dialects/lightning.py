@@ -24,8 +24,7 @@ from ..spelling import (
     TrialNeeds,
     Variable,
     document_values,
-    find_argument,
-    put_argument,
+    set_argument,
 )
 from .any_script import batch_rows, recognition_notes
 
@@ -138,7 +137,7 @@ class LightningDialect(TableDialect):
             settings["logger"] = "False"
         if not needs.saves and not called & set(CHECKPOINTERS):
             settings["enable_checkpointing"] = "False"
-        if needs.evaluates and any(VALIDATES in text for text in (source.text, *source.modules)):
+        if needs.evaluates and any(VALIDATES in text for text in source.texts):
             settings |= _where_free(source, _EVALUATION, needs.evaluate_after, needs)
         elif needs.saves:
             settings |= _where_free(source, EPOCH, needs.save_after, needs)
@@ -200,16 +199,10 @@ def _composed_key(source: ScriptSource, name: str) -> str | None:
 
 
 def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: str) -> Rendered:
-    if is_cli(source):
-        flag = CLI + name
-        given = find_argument(rendered.script_args, (flag,))
-        word = CLI_WORDS.get(value, value)
-        arguments = put_argument(rendered.script_args, given, flag, word)
+    key = CLI + name if is_cli(source) else _composed_key(source, name)
+    if key is not None:
+        arguments = set_argument(rendered.script_args, key, CLI_WORDS.get(value, value))
         return replace(rendered, script_args=arguments)
-    if (key := _composed_key(source, name)) is not None:
-        given = find_argument(rendered.script_args, (key,))
-        word = CLI_WORDS.get(value, value)
-        return replace(rendered, script_args=put_argument(rendered.script_args, given, key, word))
     if _is_set(source, name):
         return rendered
     pair = (_VARIABLE + name.upper(), value)

@@ -26,8 +26,8 @@ from ..spelling import (
     TableDialect,
     TrialNeeds,
     find_argument,
-    put_argument,
     scalar,
+    set_argument,
     whole_number,
     without_arguments,
 )
@@ -239,7 +239,7 @@ class MegatronDialect(TableDialect):
         if saves:
             settings |= {SAVE: needs.output, SAVE_INTERVAL: str(needs.save_after)}
         for flag, value in settings.items():
-            arguments = put_argument(arguments, find_argument(arguments, (flag,)), flag, value)
+            arguments = set_argument(arguments, flag, value)
         return replace(rendered, script_args=arguments)
 
 

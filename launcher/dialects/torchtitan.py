@@ -35,8 +35,8 @@ from ..spelling import (
     held_value,
     installed_version,
     parse_toml,
-    put_argument,
     scalar,
+    set_argument,
     with_path_argument,
 )
 
@@ -137,7 +137,7 @@ class TorchtitanDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         path = source.script.replace("/", ".").removesuffix(".py")
-        return path.endswith(SCRIPT) or _file_argument(source) is not None
+        return path.endswith(SCRIPT) or _file(source) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         version = _version(source)
@@ -189,10 +189,9 @@ class TorchtitanDialect(TableDialect):
         file = _file(source)
         if file is None:
             return inputs, ()
-        edits = parse_toml(file.text).diff(inputs.document)
         path = f"{config_path.rpartition('/')[0] or '.'}/{_FILE}"
         arguments = with_path_argument(inputs.arguments, file.position, path)
-        made = RenderedFile(name=_FILE, text=edit_toml(file.text, edits) if edits else file.text)
+        made = RenderedFile(name=_FILE, text=_edit_text(file.text, inputs.document))
         return replace(inputs, arguments=arguments), (made,)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -204,14 +203,19 @@ class TorchtitanDialect(TableDialect):
             changed = _aside(held, needs)
             for key, value in ((STEPS, steps), (DUMP_FOLDER, folder)):
                 changed = changed.with_value(_path(key), value)
-            text = edit_toml(file.text, held.diff(changed))
-            rendered = replace(rendered, files=(replace(file, text=text),))
+            made = replace(file, text=_edit_text(file.text, changed))
+            rendered = replace(rendered, files=(made,))
         for key, value in ((STEPS, str(steps)), (DUMP_FOLDER, folder)):
             given = find_argument(rendered.script_args, (f"--{key}",))
             if given is not None or (key == STEPS and not rendered.files):
-                arguments = put_argument(rendered.script_args, given, f"--{key}", value)
+                arguments = set_argument(rendered.script_args, f"--{key}", value)
                 rendered = replace(rendered, script_args=arguments)
         return rendered
+
+
+def _edit_text(text: str, document: RawConfig) -> str:
+    edits = parse_toml(text).diff(document)
+    return edit_toml(text, [(edit.path, edit.after) for edit in edits])
 
 
 def _aside(held: RawConfig, needs: TrialNeeds) -> RawConfig:
@@ -248,17 +252,9 @@ def _version(source: ScriptSource) -> tuple[int, int]:
     return WITHOUT_FILE if module else (0, 2)
 
 
-def _file_argument(source: ScriptSource) -> int | None:
-    for file in source.files:
-        if file.flag in FILE_FLAGS:
-            return file.position
-    return None
-
-
 def _file(source: ScriptSource) -> NamedFile | None:
-    position = _file_argument(source)
-    files = (file for file in source.files if position is not None and file.position == position)
-    return next(files, None)
+    named = (f for f in source.files if f.flag in FILE_FLAGS and f.position is not None)
+    return next(named, None)
 
 
 def _places(source: ScriptSource, name: str, *, switch: bool = False) -> tuple[Place, ...]:

@@ -24,7 +24,7 @@ from ..events import Note
 from ..launch import agent, how_it_died
 from ..machine import HIP_VISIBLE, ORDER, VISIBLE
 from ..plan import LaunchPlan
-from ..spelling import REPORTING_TOOLS
+from ..spelling import TRACKER_FOLDERS
 from .base import Job, JobEnd
 from .local import AgentHandle, LocalEngine, LocalJob, Logs
 
@@ -50,7 +50,7 @@ _OF_A_RANK = frozenset(
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
         *(VISIBLE, HIP_VISIBLE, ORDER, TASK_VARIABLE, JOB_VARIABLE, "TORCHINDUCTOR_CACHE_DIR"),
-        *(name for tracker in REPORTING_TOOLS for name, _ in tracker.folder_variables),
+        *TRACKER_FOLDERS,
     }
 )
 """Variables that nothing reads at its import. All others must be equal for a fork server to serve:

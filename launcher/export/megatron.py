@@ -26,10 +26,7 @@ from autoconf_launch.core import (
 
 from ..dialects import MegatronDialect
 from ..dialects import megatron as names
-from ..spelling import (
-    find_argument,
-    put_argument,
-)
+from ..spelling import set_argument
 from .page import (
     HALVES,
     NEMO_DEGREES,
@@ -46,49 +43,34 @@ from .page import (
 )
 
 FORK = "FASOP's fork of Megatron-LM (Megatron-LM-2 in github.com/AvatarHwang/FASOP)"
-
 _FORK_IMAGE = "nvcr.io/nvidia/pytorch:23.04-py3"
-
 _PORT = 29500
-
 _SHEBANG = "#!/usr/bin/env bash"
-
 _OLDEST = (0, 8)
-
 _SINCE = {
     names.FIRST_LAYERS: (0, 9),
     names.LAST_LAYERS: (0, 9),
     names.LAYOUT: (0, 13),
     names.MEGATRON_FSDP: (0, 14),
 }
-
 """Versions of megatron-core that first have a flag."""
-
 _SCRIPT_OF_GPT, _SCRIPT_OF_T5, _SCRIPT_OF_BERT = (
     "pretrain_gpt.py",
     "pretrain_t5.py",
     "pretrain_bert.py",
 )
-
 SCRIPTS = {"t5": "pretrain_t5.py", "mt5": "pretrain_t5.py", "bert": "pretrain_bert.py"}
-
 _SCRIPT = "pretrain_gpt.py"
-
 _GELU_GATED = frozenset({"t5", "mt5", "gemma"})
-
 """Families with a GELU gate, which Megatron-LM's arguments cannot express."""
-
 _OF_FAMILY = {
     "qwen": ("--add-qkv-bias",),
     "qwen2": ("--add-qkv-bias",),
     "chatglm": ("--add-qkv-bias", "--rotary-percent 0.5"),
     "nemotron": ("--apply-layernorm-1p", "--rotary-percent 0.5"),
 }
-
 """Flags of families, as NeMo's classes have them (nemo_toolkit 2.7.3)."""
-
 _LAYER_NORM = frozenset({"gpt3", "t5", "mt5", "bert", "nemotron", "starcoder"})
-
 _SQUARED_RELU = frozenset({"nemotron"})
 
 
@@ -443,7 +425,5 @@ def _with_some_layers(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]
     if layers is None:
         return arguments
     for name, value in ((names.METHOD, "block"), (names.NUM_LAYERS, layers)):
-        given = find_argument(arguments, (name,))
-        assert given is not None
-        arguments = put_argument(arguments, given, name, str(value))
+        arguments = set_argument(arguments, name, str(value))
     return arguments

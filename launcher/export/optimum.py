@@ -18,7 +18,7 @@ from ..dialects import ZERO_KEYS, AccelerateDialect, HfTrainerDialect, document_
 from ..dialects import hf_deepspeed as hf_names
 from ..spelling import (
     find_argument,
-    put_argument,
+    set_argument,
 )
 from .page import HALVES, Exported, Optimum, Page, argument_lines, write_extras, write_table
 
@@ -41,7 +41,7 @@ def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
     if page.optimum.layout.offload is not Offload.PARAMETERS or given is None:
         return arguments
     page.mark_done("offload")
-    return put_argument(arguments, given, hf_names.FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
+    return set_argument(arguments, hf_names.FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
 
 
 _DATALOADER = "is the script's own: give it to the DataLoader"

@@ -39,18 +39,14 @@ from ..spelling import (
 )
 
 _FOLLOWS = ("data_parallel",)
-
 NEMO_DEGREES = {
     "tensor_parallel": "tensor_model_parallel_size",
     "pipeline_parallel": "pipeline_model_parallel_size",
     "context_parallel": "context_parallel_size",
     "expert_parallel": "expert_model_parallel_size",
 }
-
 """NeMo's keys for the degrees of a mesh."""
-
 HALVES = (Precision.BF16, Precision.FP16)
-
 _NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=None)
 
 

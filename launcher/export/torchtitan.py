@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from keyword import iskeyword
 from math import gcd
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -38,9 +39,7 @@ from ..spelling import (
 from .page import NEMO_DEGREES, Exported, Optimum, Page, comment_on, with_whole_steps, write_extras
 
 _PLAIN, _ANY = "llama3", "qwen3"
-
 _MULTIPLE = 64
-
 _IN_FILE = ScriptSource(
     script_args=(),
     config=RawConfig({}),
@@ -241,118 +240,6 @@ def _qwen3_shape(base: Pretraining) -> dict[str, Any]:
     return words
 
 
-_TEXT = """\
-# for torchtitan 0.3: save it as {name}.py where Python finds it, then
-# torchrun … -m torchtitan.train --module {name} --config {name} --hf-assets-path <tokenizer>
-from functools import partial
-
-from torch import nn
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.optimizer import (
-    LRSchedulersContainer,
-    default_adamw,
-    register_moe_load_balancing_hook,
-)
-from torchtitan.config import ParallelismConfig, TrainingConfig
-from torchtitan.distributed.pipeline_parallel import pipeline_llm
-from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
-from torchtitan.models.common import CosSinRoPE, Embedding, Linear
-from torchtitan.models.common.config_utils import (
-    get_attention_config,
-    make_ffn_config,
-    make_gqa_config,
-    make_moe_config,
-    make_routed_experts_config,
-    make_router_config,
-)
-from torchtitan.models.common.nn_modules import RMSNorm
-from torchtitan.models.common.param_init import skip_param_init
-from torchtitan.models.qwen3 import Qwen3StateDictAdapter, parallelize_qwen3
-from torchtitan.models.qwen3.model import Qwen3Model, Qwen3TransformerBlock
-from torchtitan.protocols.model_spec import ModelSpec
-from torchtitan.trainer import Trainer
-
-NORMAL = partial(nn.init.normal_, std={init_std!r})
-INIT = {{"weight": NORMAL, "bias": nn.init.zeros_}}
-
-
-def norm():
-    return RMSNorm.Config(normalized_shape={hidden}, param_init={{"weight": nn.init.ones_}})
-
-
-def layer():
-    return Qwen3TransformerBlock.Config(
-        attention_norm=norm(),
-        ffn_norm=norm(),
-        attention=make_gqa_config(
-            dim={hidden},
-            n_heads={heads},
-            n_kv_heads={groups},
-            head_dim={head},
-            wqkv_param_init=INIT,
-            wo_param_init=INIT,
-            inner_attention=get_attention_config("flex"),
-            rope=CosSinRoPE.Config(dim={head}, max_seq_len={sequence}, theta=10000.0),
-        ),
-{mlp}
-    )
-
-
-def model():
-    embedding_init = {embedding_init}
-    return Qwen3Model.Config(
-        dim={hidden},
-        vocab_size={vocabulary},
-        enable_weight_tying={tied},
-        tok_embeddings=Embedding.Config(
-            num_embeddings={vocabulary}, embedding_dim={hidden}, param_init=embedding_init
-        ),
-        norm=norm(),
-        lm_head=Linear.Config(in_features={hidden}, out_features={vocabulary}, param_init=INIT),
-        layers=[layer() for _ in range({layers})],
-    )
-
-
-def {name}():
-    return Trainer.Config(
-        loss=ChunkedLossWrapper.Config(
-            loss_fn=CrossEntropyLoss.Config(global_vocab_size={vocabulary})
-        ),
-        model_spec=ModelSpec(
-            name="qwen3",
-            flavor="{name}",
-            model=model(),
-            parallelize_fn=parallelize_qwen3,
-            pipelining_fn=pipeline_llm,
-            post_optimizer_build_fn=register_moe_load_balancing_hook,
-            state_dict_adapter=Qwen3StateDictAdapter,
-        ),
-        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
-        optimizer=default_adamw(
-            lr={rate!r}, betas={betas!r}, eps={epsilon!r}, weight_decay={decay!r}
-        ),
-        lr_scheduler=LRSchedulersContainer.Config(
-            warmup_steps={warmup}, decay_type="{fall}", min_lr_factor={least!r}
-        ),
-        training=TrainingConfig(
-            local_batch_size={local},
-            global_batch_size={batch},
-            seq_len={sequence},
-            max_norm={clip!r},
-            steps={steps},
-            disable_cuda_graphs={no_graphs},
-        ),
-        parallelism=ParallelismConfig(
-            data_parallel_shard_degree={data},
-            tensor_parallel_degree={tensor},
-            pipeline_parallel_degree={pipeline},
-            pipeline_parallel_microbatch_size={micro},
-            context_parallel_degree={context},
-            expert_parallel_degree={expert},
-        ),
-    )
-"""
-
 _DENSE = """\
 feed_forward=make_ffn_config(
     dim={hidden}, hidden_dim={ffn}, w1_param_init=INIT, w2w3_param_init=INIT
@@ -402,7 +289,8 @@ def torchtitan_module(optimum: Optimum) -> Exported:
 def _module_text(base: Pretraining) -> str:
     model, schedule, split = base.model, base.schedule, base.split
     shared = '{"weight": skip_param_init}' if model.form.tied else "INIT"
-    return _TEXT.format(
+    text = Path(__file__).with_name("torchtitan_module.txt").read_text("utf-8")
+    return text.format(
         name=_identifier(base.name),
         mlp=indent(_mlp(base), " " * 8),
         embedding_init=shared,

@@ -22,7 +22,7 @@ from ..machine import HIP_VISIBLE, THREADS, VISIBLE, is_this_machine, split_core
 from ..plan import LaunchPlan, RankPlan, StepSize
 from ..request import HostChoice, LaunchRequest
 from ..results import read_result
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource
 from .cluster import find_cluster
 
 Placement: TypeAlias = tuple[HostSlots, ...]
@@ -59,8 +59,7 @@ def why_not_in_turn(
         return apart
     if any(device.exclusive for device in cluster.devices):
         return "a GPU allows one process at a time (compute mode Exclusive_Process)"
-    texts = (source.text, *source.modules)
-    if any(facts_of(text).says_where_to_meet for text in texts):
+    if any(facts.says_where_to_meet for facts in source.all_facts):
         return "the script says itself where its ranks meet"
     if any(_is_crowded(path) for path in results.glob("*/result*.json")):
         return "more processes than one train for the same rank"

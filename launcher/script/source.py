@@ -105,7 +105,7 @@ class ScriptSource:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", facts_of(self.text))
-        object.__setattr__(self, "flags", _flags_of((self.text, *self.modules)))
+        object.__setattr__(self, "flags", _flags_of(self.texts))
 
     @property
     def name(self) -> str:
@@ -113,6 +113,16 @@ class ScriptSource:
         path = Path(self.script)
         is_command = path.is_absolute() and not path.suffix
         return (path.name if is_command else self.script) or "the script"
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Sources of the script and its modules."""
+        return (self.text, *self.modules)
+
+    @property
+    def all_facts(self) -> tuple[ScriptFacts, ...]:
+        """Facts of the script and of each module."""
+        return tuple(map(facts_of, self.texts))
 
     @property
     def targets(self) -> frozenset[str]:
@@ -127,7 +137,7 @@ class ScriptSource:
 
     @property
     def declared(self) -> tuple[Declared, ...]:
-        return declared_in((self.text, *self.modules))
+        return declared_in(self.texts)
 
 
 def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:

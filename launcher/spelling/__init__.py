@@ -8,7 +8,6 @@ from .base import (
     SWITCHED,
     Dialect,
     FrameworkFacts,
-    Renamed,
     Rendered,
     RenderedFile,
     TrialNeeds,
@@ -16,12 +15,12 @@ from .base import (
     Version,
     check_version,
     installed_version,
-    refuse_renamed,
+    version_text,
 )
 from .batch_names import (
     ACCUMULATION_NAMES,
     MICRO_BATCH_NAMES,
-    REPORTING_TOOLS,
+    TRACKER_FOLDERS,
     batch_in_source,
     is_accumulation,
     is_elsewhere,
@@ -64,7 +63,7 @@ from .launch_inputs import (
     path_argument,
     put_argument,
     scalar,
-    with_argument,
+    set_argument,
     with_path_argument,
     without_arguments,
 )

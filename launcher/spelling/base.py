@@ -22,9 +22,6 @@ from autoconf_launch.core import (
 )
 
 from ..script import ScriptSource
-from .launch_inputs import (
-    find_argument,
-)
 
 _SHORTEST = 2
 """Most steps without a middle step."""
@@ -191,15 +188,6 @@ class Dialect(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed:
-    """An argument that a version removed; ``now`` replaces it."""
-
-    argument: str
-    gone_in: Version
-    now: str
-
-
 def installed_version(source: ScriptSource, package: str) -> Version | None:
     """Major and minor version of a package; None if it is unknown."""
     text = dict(source.versions).get(package)
@@ -219,28 +207,17 @@ def check_version(source: ScriptSource, known: FrameworkFacts) -> tuple[str, ...
     given = dict(source.versions)[known.package]
     if version < known.oldest:
         raise ConfigError(
-            f"{known.package} {given} is older than {_text(known.oldest)}, the first one whose "
-            "arguments are known here; update it, or take --dialect arguments with --arg."
+            f"{known.package} {given} is older than {version_text(known.oldest)}, the first one "
+            "whose arguments are known here; update it, or take --dialect arguments with --arg."
         )
     if version > known.newest:
         return (
-            f"{known.package} {given} is newer than {_text(known.newest)}, the last one whose "
-            "arguments were checked; assuming that they are the same.",
+            f"{known.package} {given} is newer than {version_text(known.newest)}, the last one "
+            "whose arguments were checked; assuming that they are the same.",
         )
     return ()
 
 
-def refuse_renamed(source: ScriptSource, package: str, renamed: tuple[Renamed, ...]) -> None:
-    """Raise ConfigError for an argument that the installed version lacks."""
-    version = installed_version(source, package)
-    for row in renamed:
-        given = find_argument(source.script_args, (row.argument,)) is not None
-        if version is not None and version >= row.gone_in and given:
-            raise ConfigError(
-                f"{row.argument} is not an argument of {package} {dict(source.versions)[package]} "
-                f"(gone in {_text(row.gone_in)}); {row.now}."
-            )
-
-
-def _text(version: Version) -> str:
+def version_text(version: Version) -> str:
+    """``4.57`` of a version."""
     return ".".join(map(str, version))

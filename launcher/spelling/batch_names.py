@@ -6,9 +6,8 @@ Sources: each tool's documentation of its environment variables.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from ..script import ScriptSource, facts_of, loader_batches
+from ..script import ScriptSource, loader_batches
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -74,7 +73,7 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
     """
     if not source.text or not source.is_whole:
         return True
-    facts = [facts_of(text) for text in (source.text, *source.modules)]
+    facts = source.all_facts
     named = (*ACCUMULATION_NAMES, *DERIVED_ACCUMULATION)
     quotients = {name for each in facts for name in each.quotients}
     made = any(is_of_batch(name, named) or is_accumulation(name) for name in quotients)
@@ -148,42 +147,26 @@ def _is_of_training(name: str) -> bool:
     return any(part.startswith("train") for part in name_parts(name))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportingTool:
-    """A tool that training scripts report to; ``folder`` variables point into the trial's."""
-
-    name: str
-    variables: tuple[tuple[str, str], ...] = ()
-    folder_variables: tuple[tuple[str, str], ...] = ()
-
-
-REPORTING_TOOLS = (
-    ReportingTool(name="Weights & Biases", variables=(("WANDB_MODE", "disabled"),)),
-    ReportingTool(
-        name="MLflow",
-        variables=(("DISABLE_MLFLOW_INTEGRATION", "TRUE"),),
-        folder_variables=(("MLFLOW_TRACKING_URI", "file:{folder}/mlruns"),),
-    ),
-    ReportingTool(
-        name="Comet",
-        variables=(("COMET_MODE", "DISABLED"), ("COMET_START_ONLINE", "0")),
-    ),
-    ReportingTool(name="Neptune", variables=(("NEPTUNE_MODE", "debug"),)),
-    ReportingTool(name="ClearML", variables=(("CLEARML_OFFLINE_MODE", "1"),)),
-    ReportingTool(name="SwanLab", variables=(("SWANLAB_MODE", "disabled"),)),
-    ReportingTool(name="DVCLive", variables=(("DVC_STUDIO_OFFLINE", "true"),)),
-    ReportingTool(name="Trackio", folder_variables=(("TRACKIO_DIR", "{folder}/trackio"),)),
-    ReportingTool(name="CodeCarbon", variables=(("CODECARBON_SAVE_TO_API", "false"),)),
-)
+_SILENT = {
+    "WANDB_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "COMET_MODE": "DISABLED",
+    "COMET_START_ONLINE": "0",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "disabled",
+    "DVC_STUDIO_OFFLINE": "true",
+    "CODECARBON_SAVE_TO_API": "false",
+}
 """TensorBoard has no such variable: the probe redirects its files to the trial's folder."""
+TRACKER_FOLDERS = {
+    "MLFLOW_TRACKING_URI": "file:{folder}/mlruns",
+    "TRACKIO_DIR": "{folder}/trackio",
+}
+"""Variables of trackers that point into the trial's folder."""
 
 
 def silent_variables(folder: str) -> tuple[tuple[str, str], ...]:
-    """Variables of a trial with this folder."""
-    fixed = [pair for tracker in REPORTING_TOOLS for pair in tracker.variables]
-    here = [
-        (name, value.format(folder=folder))
-        for tracker in REPORTING_TOOLS
-        for name, value in tracker.folder_variables
-    ]
-    return (*fixed, *here)
+    """Variables that keep a trial's reports in this folder."""
+    here = ((name, value.format(folder=folder)) for name, value in TRACKER_FOLDERS.items())
+    return (*_SILENT.items(), *here)

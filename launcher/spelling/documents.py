@@ -3,16 +3,13 @@
 A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
 argument, else the meaning of a missing key. An omitted batch size may be mapped, too.
 
-In TOML, only edited values change. Dotted keys, inline tables and multi-line strings stay as
-they are.
+In TOML, only edited values change.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,7 +26,6 @@ from autoconf_launch.core import (
     RUNTIME_KNOBS,
     SPELLED,
     ConfigError,
-    Edit,
     KeyPath,
     KnobValue,
     Naming,
@@ -39,7 +35,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core import config_keys as keys
 
 from ..script import ScriptSource
-from .launch_inputs import argument_value
+from .launch_inputs import find_argument
 
 _MAPPINGS = "arg_mappings"
 _SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
@@ -234,9 +230,10 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
 def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPath) -> Any:
     """The value that the script's arguments give a key; None if they give none."""
     flag = (settings.arg_mappings or {}).get(path[-1])
-    text = argument_value(source.script_args, flag) if flag else None
-    if text is None:
+    given = find_argument(source.script_args, (flag,)) if flag else None
+    if given is None or not given.value:
         return None
+    text = given.value
     try:
         value = json.loads(text.lower())
     except (ValueError, RecursionError):
@@ -289,93 +286,54 @@ def _path(name: str) -> KeyPath:
     return knob.path if knob and name != "data_parallel" else tuple(name.split("."))
 
 
-_HEADER = re.compile(r"^\s*\[([A-Za-z0-9_.\-]+)\]\s*(?:#.*)?$")
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ENTRY = re.compile(r"^(\s*)([A-Za-z0-9_\-]+)(\s*=\s*)(.*?)(\s*(?:#[^\"']*)?)$")
-
-
 def parse_toml(text: str) -> RawConfig:
-    """The scalars and one-line lists of a text, by table."""
-    document = RawConfig({})
-    for _, path, match in _entries(text.splitlines()):
-        document = document.with_value(path, _value(match[4]))
-    return document
+    """The document of a text, with dates and times as text.
+
+    Raises:
+        ConfigError: it is not TOML.
+    """
+    import tomlkit  # only TOML files need it
+
+    try:
+        return RawConfig(_plain(tomlkit.parse(text).unwrap()))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"The script's TOML file cannot be read: {error}; correct it."
+        ) from error
 
 
-def edit_toml(text: str, edits: tuple[Edit, ...]) -> str:
-    """The text with other values; a new key goes to the end of its table."""
-    lines = text.splitlines()
-    for edit in edits:
-        lines = _edit_lines(lines, edit.path, edit.after)
-    return "\n".join(lines) + "\n"
+def edit_toml(text: str, edits: Iterable[tuple[KeyPath, Any]]) -> str:
+    """The text with other values; None removes a key, a new one goes to the end of its table."""
+    import tomlkit
+
+    document: Any = tomlkit.parse(text)
+    for path, value in edits:
+        section = document
+        for key in path[:-1]:
+            if not isinstance(section, list) and key not in section:
+                section[key] = tomlkit.table()
+            section = section[int(key) if isinstance(section, list) else key]
+        if isinstance(section, list):
+            section[int(path[-1])] = value
+        elif value is not None:
+            section[path[-1]] = value
+        elif path[-1] in section:
+            del section[path[-1]]
+    edited: str = tomlkit.dumps(document)
+    return edited
 
 
 def toml_of(document: RawConfig) -> str:
     """A document of tables as text."""
-    tables: dict[KeyPath, list[str]] = {}
-    for path, value in document.leaves():
-        tables.setdefault(path[:-1], []).append(f"{_key(path[-1])} = {_text(value)}")
-    return "\n\n".join("\n".join((_header(t), *rows)) for t, rows in tables.items()) + "\n"
+    import tomlkit
+
+    text: str = tomlkit.dumps(document.to_dict())
+    return text
 
 
-def _entries(lines: list[str]) -> Iterator[tuple[int, KeyPath, re.Match[str]]]:
-    table: KeyPath = ()
-    for number, line in enumerate(lines):
-        header = _HEADER.match(line)
-        if header:
-            table = tuple(header[1].split("."))
-        elif entry := _ENTRY.match(line):
-            yield number, (*table, entry[2]), entry
-
-
-def _edit_lines(lines: list[str], path: KeyPath, value: Any) -> list[str]:
-    for number, found, match in _entries(lines):
-        if found == path:
-            new = (
-                []
-                if value is None
-                else [f"{match[1]}{match[2]}{match[3]}{_text(value)}{match[5]}"]
-            )
-            return [*lines[:number], *new, *lines[number + 1 :]]
-    if value is None:
-        return lines
-    entry = f"{_key(path[-1])} = {_text(value)}"
-    last = max((n for n, found, _ in _entries(lines) if found[:-1] == path[:-1]), default=None)
-    if last is None:
-        heads = [n for n, line in enumerate(lines) if _is_header(line, path[:-1])]
-        if not heads:
-            return [*lines, "", _header(path[:-1]), entry]
-        last = heads[-1]
-    return [*lines[: last + 1], entry, *lines[last + 1 :]]
-
-
-def _is_header(line: str, table: KeyPath) -> bool:
-    match = _HEADER.match(line)
-    return match is not None and tuple(match[1].split(".")) == table
-
-
-def _value(text: str) -> Any:
-    bare = text.strip()
-    if bare in ("true", "false"):
-        return bare == "true"
-    if bare[:1] == "'" and bare[-1:] == "'":
-        return bare[1:-1]
-    try:
-        return json.loads(bare.replace("_", "") if bare[:1].isdigit() else bare)
-    except (ValueError, RecursionError):
-        return bare
-
-
-def _header(table: KeyPath) -> str:
-    return f"[{'.'.join(map(_key, table))}]"
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _text(value: Any) -> str:
-    """A value in TOML: strings as in JSON, except DEL, and no surrogate pairs."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_plain(held) for held in value]
+    return value if isinstance(value, (bool, int, float, str)) else str(value)

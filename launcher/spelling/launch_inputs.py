@@ -91,6 +91,11 @@ def put_argument(
     return (*before, written if value is None else f"{written}={value}", *after)
 
 
+def set_argument(arguments: tuple[str, ...], name: str, value: str) -> tuple[str, ...]:
+    """The arguments with a value for a name, in the form it was given in."""
+    return put_argument(arguments, find_argument(arguments, (name,)), name, value)
+
+
 def drop_argument(arguments: tuple[str, ...], given: Given | None) -> tuple[str, ...]:
     """The arguments without this one and its value."""
     if given is None:
@@ -135,30 +140,6 @@ def _are_joined(arguments: tuple[str, ...]) -> bool:
     """True if all script arguments have an equals sign: some parsers accept no other."""
     flags = [argument for argument in arguments if argument.startswith("--")]
     return bool(flags) and all("=" in flag for flag in flags)
-
-
-def argument_value(arguments: tuple[str, ...], flag: str) -> str | None:
-    """The last value of ``--flag VALUE`` or ``--flag=VALUE``; None if it is not given."""
-    found = None
-    for index, argument in enumerate(arguments):
-        if argument == flag and index + 1 < len(arguments):
-            found = arguments[index + 1]
-        elif argument.startswith(f"{flag}="):
-            found = argument.partition("=")[2]
-    return found
-
-
-def with_argument(arguments: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
-    """Replace a flag's value in the form it was given in; add it if it is missing."""
-    replaced = list(arguments)
-    for index in range(len(replaced) - 1, -1, -1):
-        if replaced[index] == flag and index + 1 < len(replaced):
-            replaced[index + 1] = value
-            return tuple(replaced)
-        if replaced[index].startswith(f"{flag}="):
-            replaced[index] = f"{flag}={value}"
-            return tuple(replaced)
-    return (*arguments, flag, value)
 
 
 def path_argument(arguments: tuple[str, ...], position: int) -> str:

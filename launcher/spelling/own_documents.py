@@ -17,17 +17,13 @@ from typing import Any
 
 import yaml
 
-from autoconf_launch.core import KeyPath, RawConfig, dotted_name
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
 
 from ..config_file import MOST_VALUES, compose_yaml
-from ..script import NamedFile, ScriptSource, facts_of
+from ..script import NamedFile, ScriptSource
 from .base import RenderedFile
+from .documents import edit_toml, parse_toml
 from .launch_inputs import LaunchInputs, find_argument, put_argument
-
-try:
-    import tomllib
-except ImportError:  # before Python 3.11
-    tomllib = None  # type: ignore[assignment]
 
 _YAML, _JSON, _TOML = (".yaml", ".yml"), ".json", ".toml"
 _MOST_CHARACTERS = 1 << 20
@@ -50,14 +46,14 @@ class Leaf:
     Attributes:
         path: keys that lead to it; an item of a list has its index as its key.
         value: in the text's format; the text itself under a tag or an interpolation.
-        start: index of its first character in the text, inside its quotes.
-        end: index behind its last character.
+        start: index of its first character in the text, inside its quotes; 0 in TOML.
+        end: index behind its last character; 0 in TOML.
     """
 
     path: KeyPath
     value: Any
-    start: int
-    end: int
+    start: int = 0
+    end: int = 0
 
 
 def script_documents(source: ScriptSource) -> tuple[NamedFile, ...]:
@@ -133,8 +129,7 @@ def on_folder_of_document(source: ScriptSource, path: KeyPath) -> str | None:
     """A warning if a copy of a key's document in another folder may miss files; else None."""
     name = file_of_key(source, path)
     files = [file for file in script_documents(source) if file.path == name]
-    texts = (source.text, *source.modules)
-    folders = {folder for text in texts for folder in facts_of(text).in_folders}
+    folders = {folder for facts in source.all_facts for folder in facts.in_folders}
     own = {file.flag.lstrip("-").replace("-", "_") for file in files}
     if any(folder in own or _OF_CONFIG.search(folder) for folder in folders):
         reason = f"{source.script or 'The script'} uses the folder of its configuration file"
@@ -150,11 +145,14 @@ def on_folder_of_document(source: ScriptSource, path: KeyPath) -> str | None:
 
 def edit_leaves(text: str, kind: str, edits: Mapping[KeyPath, Any]) -> str:
     """The text with other values; paths that it lacks are skipped."""
-    changed = {
-        (leaf.start, leaf.end): edits[leaf.path]
+    leaves = [
+        leaf
         for leaf in leaves_of(text, kind)
         if leaf.path in edits and leaf.value != edits[leaf.path]
-    }
+    ]
+    if kind == _TOML:
+        return edit_toml(text, [(leaf.path, edits[leaf.path]) for leaf in leaves])
+    changed = {(leaf.start, leaf.end): edits[leaf.path] for leaf in leaves}
     for (start, end), value in sorted(changed.items(), reverse=True):
         quoted = text[start - 1 : start] in ("'", '"') and text[end : end + 1] in ("'", '"')
         written = str(value) if quoted else _as_text(value)
@@ -221,28 +219,14 @@ def _value_of(node: yaml.ScalarNode) -> Any:
     return None if kind == "null" else node.value
 
 
-_ENTRY = re.compile(r"=[ \t]*(?P<value>[+-]?[0-9][0-9_.eE+-]*|true|false)(?=[\s,}#]|$)")
-
-
 def _toml_leaves(text: str) -> Iterator[Leaf]:
-    """Numbers and truth values; a key's place is found by changing the text there."""
-    before = _read_toml(text)
-    for entry in _ENTRY.finditer(text) if before else ():
-        start, end = entry.span("value")
-        other = "8" if entry["value"] == "7" else "7"
-        edited = _read_toml(f"{text[:start]}{other}{text[end:]}")
-        changed = [path for path in edited if repr(edited[path]) != repr(before.get(path))]
-        if len(changed) == 1 and changed[0] in before:
-            yield Leaf(path=changed[0], value=before[changed[0]], start=start, end=end)
-
-
-def _read_toml(text: str) -> dict[KeyPath, Any]:
-    if tomllib is None:
-        return {}
     try:
-        return dict(_flat(tomllib.loads(text), ()))
-    except (ValueError, RecursionError):
-        return {}
+        document = parse_toml(text).to_dict()
+    except ConfigError:
+        return
+    for path, value in _flat(document, ()):
+        if isinstance(value, (bool, int, float)):
+            yield Leaf(path=path, value=value)
 
 
 def _flat(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -255,7 +239,7 @@ def _flat(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _as_text(value: Any) -> str:
-    """A value as YAML 1.1, JSON and TOML all read it: YAML wants a point in ``1.0e-05``."""
+    """A value as YAML 1.1 and JSON both read it: YAML wants a point in ``1.0e-05``."""
     if isinstance(value, float) and math.isfinite(value):
         mantissa, e, power = repr(value).partition("e")
         return f"{mantissa}.0e{power}" if e and "." not in mantissa else repr(value)

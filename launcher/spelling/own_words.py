@@ -186,8 +186,7 @@ def on_no_batch(source: ScriptSource) -> str:
     consent = "" if any(map(is_accumulation, named)) else " --allow-global-batch-change"
     example = " (or =SECTION.KEY for a key)" if keys else ""
     change = f"changed inside DataLoader: --dialect dataloader{consent}."
-    texts = (source.text, *source.modules)
-    if source.text and source.is_whole and not any("Loader" in text for text in texts):
+    if source.text and source.is_whole and not any("Loader" in text for text in source.texts):
         return (
             f"No argument of {script}{keys} is known to be the micro-batch{seen}, and it has no "
             "DataLoader whose batch could be changed. Name the argument or key with --arg "
@@ -213,9 +212,9 @@ def _takes_words(source: ScriptSource) -> bool:
     """True if the script may have settings outside its source."""
     if not source.text or not source.is_whole or any(True for _ in known_names(source)):
         return True
-    texts = (source.text, *source.modules)
-    made = any(facts_of(t).imports(*FROM_CLASSES, *FROM_FUNCTIONS, "click") for t in texts)
-    return made or any(map(_READ_WORDS.search, texts))
+    makers = (*FROM_CLASSES, *FROM_FUNCTIONS, "click")
+    made = any(facts.imports(*makers) for facts in source.all_facts)
+    return made or any(map(_READ_WORDS.search, source.texts))
 
 
 _SHORT = 2

@@ -33,7 +33,7 @@ from ..launch import started_ranks
 from ..report import shown_name
 from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
-from ..script import ScriptSource, facts_of, script_path
+from ..script import ScriptSource, script_path
 from .job import TuningJob
 from .profile_run import wait_for_end
 from .trial_io import TrialFiles, clear_saved, repeated_steps, write_json
@@ -177,11 +177,10 @@ def _may_read_variables(request: LaunchRequest, source: ScriptSource) -> bool:
     """True if a script, or a module that it imports, may read its rank."""
     if not source.text:
         return True
-    texts = (source.text, *source.modules)
-    imported = {name for text in texts for name in facts_of(text).imported}
+    imported = {name for facts in source.all_facts for name in facts.imported}
     own = _own_names(script_path(request).parent)
     known = {*sys.stdlib_module_names, *_WITHOUT_RANKS, *own}
-    return any(word in text for text in texts for word in _OF_RANKS) or any(
+    return any(word in text for text in source.texts for word in _OF_RANKS) or any(
         name.lstrip(".").partition(".")[0] not in known for name in imported
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,6 @@ def test_json_and_toml_keep_their_other_text_too() -> None:
     json.loads(copy.text)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib needs Python 3.11")
 def test_toml_keeps_its_other_text_too() -> None:
     text = (
         'name = "x = 2"\nsince = 2024-01-01\nmodel.batch = "2"\n[[loop]]\nbatch_size = 2 # micro\n'

@@ -39,7 +39,7 @@ def test_arguments_of_transformers() -> None:
     text = text_of("transformers", "training_args.py")
     later = {flag.lstrip("-") for flag, _ in hf_trainer.ADDED}
     flags = {hf_trainer.BATCH_FLAG, hf_trainer.STEPS_FLAG, hf_trainer.RECOMPUTE_FLAGS[0]}
-    names = {flag.lstrip("-") for flag in flags | set(hf_trainer._KNOBS)}
+    names = {flag.lstrip("-") for flag in flags | {hf_trainer.FSDP}}
     names |= {row[0].lstrip("-") for row in hf_trainer.IN_TRIALS} - {"evaluation_strategy"}
     names |= {flag.lstrip("-") for flag in hf_trainer.NOT_IN_TRIALS}
     assert_known(names - later, text)
