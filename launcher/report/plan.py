@@ -66,10 +66,9 @@ from .tables import (
     CSV,
     JSON,
     Column,
+    csv_rows,
     each,
     rows_documents,
-    rows_header,
-    rows_lines,
     rows_text,
 )
 
@@ -373,8 +372,7 @@ def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
     Each of several clusters has a line.
     """
     if len(answers) > 1:
-        write_csv(file, [rows_header(CLUSTER_COLUMNS, answers[0])])
-        write_csv(file, rows_lines(CLUSTER_COLUMNS, answers, answers[0]))
+        write_csv(file, csv_rows(CLUSTER_COLUMNS, answers, answers[0]))
         return
     (answer,) = answers
     blocks = [
