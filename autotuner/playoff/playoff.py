@@ -137,11 +137,7 @@ class Playoff:
     ) -> None:
         """Before the first round.
 
-        Args:
-            chosen: records of the search that take part, the best first.
-            objective: the metric to compare by.
-            noise: noise of the search.
-            budget: limits at which to end undecided.
+        ``chosen``: records of the search that take part, the best first.
         """
         self.seen = Rounds(chosen, objective, noise)
         """The rounds so far."""

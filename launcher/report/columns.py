@@ -238,7 +238,7 @@ def _errors(answer: PlanAnswer, rows: RankedRows) -> list[float]:
 def _tokens_per_s(answer: PlanAnswer, row: Planned) -> float | None:
     """Tokens of a step in its time; of a script's samples none are known."""
     workload = answer.workload
-    return None if answer.script else workload.global_batch * workload.sequence_length / row.step_s
+    return None if answer.script else workload.batch_tokens / row.step_s
 
 
 def _gpu_speed(answer: PlanAnswer, row: Planned) -> float | None:
@@ -251,8 +251,7 @@ def _usd(row: Planned, steps: float | None) -> float | None:
 
 
 def _billion_usd(answer: PlanAnswer, row: Planned) -> float | None:
-    tokens = answer.workload.global_batch * answer.workload.sequence_length
-    return None if answer.script else _usd(row, 1e9 / tokens)
+    return None if answer.script else _usd(row, 1e9 / answer.workload.batch_tokens)
 
 
 def _training_s(answer: PlanAnswer, row: Planned) -> float | None:

@@ -320,8 +320,11 @@ def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
             "both faster and cheaper than a row."
         )
     else:
+        rows = "part of the cluster"
+        if answer.request.top is None:
+            rows = "mesh, micro-batch and order of nodes that fits"
         yield (
-            "One row for each part of the cluster: its fastest layout, nodes in the order of "
+            f"One row for each {rows}: its fastest layout, nodes in the order of "
             "ranks, layers of each stage."
         )
     best, whole = parts.every[0], parts.whole

@@ -220,15 +220,16 @@ def _larger(needed_bytes: float) -> str:
 def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
     assert answer.steps is not None
     request, total_s = answer.request, fastest.step_s * answer.steps
-    limits = []
-    if request.deadline_s is not None and total_s > request.deadline_s:
-        limits.append(f"the deadline is {duration_text(request.deadline_s)}")
-    text = f"takes {duration_text(total_s)}"
+    text, usd = f"takes {duration_text(total_s)}", None
     if fastest.usd_per_step is not None:
         usd = fastest.usd_per_step * answer.steps
         text += f" and costs ${usd:,.0f}"
-        if request.max_cost_usd is not None and usd > request.max_cost_usd:
-            limits.append(f"--max-cost is ${request.max_cost_usd:,.0f}")
+    limits = [
+        f"the deadline is {duration_text(limit)}"
+        if flag == "--deadline"
+        else f"{flag} is ${limit:,.0f}"
+        for flag, limit in request.budget.exceeded_limits(total_s, usd).items()
+    ]
     if answer.needed is not None:
         return (
             f"no number of {answer.cluster.devices[0].name} is within the limits: the nearest, "

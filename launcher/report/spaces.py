@@ -113,7 +113,7 @@ def _notes(answer: SpacesAnswer) -> Iterator[str]:
 
 
 def spaces_text(answer: SpacesAnswer) -> str:
-    """How the search goes, a table for each stage, and notes."""
+    """The course of the search, a table for each stage, and notes."""
     lines = [_flow(answer), ""]
     for view in answer.stages:
         lines.append(_stage_line(view, answer.user.settings.num_tuning_micro_batch_sizes))

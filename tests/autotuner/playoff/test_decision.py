@@ -14,8 +14,7 @@ from autoconf_launch.autotuner.playoff import (
     TuneVerdict,
     summarise_launches,
 )
-from autoconf_launch.autotuner.search import OptimalityBound
-from autoconf_launch.autotuner.search.stop import gain_too_small
+from autoconf_launch.autotuner.search import OptimalityBound, StopKind, StopReason
 from autoconf_launch.autotuner.space import AutotuningSettings, Outcome, Record
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report import label, table_text
@@ -156,7 +155,9 @@ def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins(
 def certify(playoff: tuple[Record, ...]) -> Summary:
     bound = OptimalityBound(remaining=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
     found = summary(SLOW_BASELINE, playoff)
-    return replace(found, stop=gain_too_small(bound), optimality_bound=bound)
+    return replace(
+        found, stop=StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound), optimality_bound=bound
+    )
 
 
 def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answer
 from autoconf_launch.launcher.pages import page_html, plan_page
-from autoconf_launch.launcher.report import Column, columns, plan_text
+from autoconf_launch.launcher.report import Column, columns, csv_rows, plan_text
 from autoconf_launch.launcher.report.columns import (
     PLAN_COLUMNS,
     RankedRows,
@@ -18,7 +18,6 @@ from autoconf_launch.launcher.report.columns import (
     row_documents,
     write_blocks,
 )
-from autoconf_launch.launcher.report.tables import csv_rows
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
 
