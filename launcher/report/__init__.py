@@ -120,7 +120,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .tables import Column, each, rows_documents, rows_header, rows_lines, rows_text
+    from .tables import Column, csv_rows, each, rows_documents, rows_text
 else:
     __getattr__ = attach(
         __name__,
@@ -169,6 +169,6 @@ else:
             ".summary": (
                 "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
             ),
-            ".tables": "Column each rows_documents rows_header rows_lines rows_text",
+            ".tables": "Column csv_rows each rows_documents rows_text",
         },
     )

@@ -33,10 +33,9 @@ from .tables import (
     STAGES,
     TEXT,
     Column,
+    csv_rows,
     each,
     rows_documents,
-    rows_header,
-    rows_lines,
     rows_text,
 )
 
@@ -164,10 +163,12 @@ def write_blocks(file: TextIO, blocks: Sequence[tuple[str, PlanAnswer, RankedRow
     """Write a header and a line for each row; ranks go on from block to block."""
     first = 1
     for block, answer, rows in (block for block in blocks if block[2]):
+        lines = csv_rows(PLAN_COLUMNS, rows, answer)
+        header = next(lines)
         if first == 1:
-            write_csv(file, [("rank", *rows_header(PLAN_COLUMNS, answer), "block")])
-        lines = enumerate(rows_lines(PLAN_COLUMNS, rows, answer), start=first)
-        write_csv(file, ((rank, *line, block) for rank, line in lines))
+            write_csv(file, [("rank", *header, "block")])
+        ranked = enumerate(lines, start=first)
+        write_csv(file, ((rank, *line, block) for rank, line in ranked))
         first += len(rows)
 
 
@@ -249,20 +250,12 @@ def _usd(row: Planned, steps: float | None) -> float | None:
     return None if steps is None or row.usd_per_step is None else steps * row.usd_per_step
 
 
-def _training_usd(answer: PlanAnswer, row: Planned) -> float | None:
-    return _usd(row, answer.steps)
-
-
 def _billion_usd(answer: PlanAnswer, row: Planned) -> float | None:
     return None if answer.script else _usd(row, 1e9 / answer.workload.batch_tokens)
 
 
-def _days(answer: PlanAnswer, row: Planned) -> float | None:
-    return None if answer.steps is None else answer.steps * row.step_s / _S_PER_DAY
-
-
-def _days_text(days: float) -> str:
-    return duration_text(days * _S_PER_DAY)
+def _training_s(answer: PlanAnswer, row: Planned) -> float | None:
+    return None if answer.steps is None else answer.steps * row.step_s
 
 
 def _runs_here(answer: PlanAnswer, rows: RankedRows) -> list[str]:
@@ -323,8 +316,12 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     each("usd_per_hour"),
     each("usd_per_step"),
     each("", _billion_usd, "$/B tokens", three_digits, when=lambda a, form: a.steps is None),
-    each("training_days", _days, "time", _days_text, when=_has_steps),
-    each("training_usd", _training_usd, "$", three_digits, when=_has_steps),
+    each(
+        *("training_days", _training_s, "time", duration_text),
+        data=lambda seconds: seconds / _S_PER_DAY,
+        when=_has_steps,
+    ),
+    each("training_usd", lambda a, row: _usd(row, a.steps), "$", three_digits, when=_has_steps),
     Column("runs_here", _runs_here, "runs here", is_left=True),
     Column("runnable", lambda a, rows: [one == "yes" for one in _runs_here(a, rows)]),
     Column("plan_only_by", _plan_only_by),

@@ -203,23 +203,22 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 
 
 def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
-    """Model, size, batch, place and trainer of an answer."""
-    workload = training.workload
+    """Model, size, batch, place and trainer of an answer; a script's model has its name."""
+    model, length = _model_texts(training.workload, script)
     on = f", on {place}" if place else ""
-    model, tokens = f"{script}: {count_text(_count(workload))} parameters", ""
-    if not script:
-        model = _model_text(workload.architecture)
-        tokens = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
-    return (
-        f"{model}, global batch {workload.global_batch}{tokens}{on}, "
-        f"{trainer_text(training.trainer)}"
-    )
+    batch = f"global batch {training.workload.global_batch}{length}{on}"
+    return f"{model}, {batch}, {trainer_text(training.trainer)}"
 
 
-def _model_text(model: Architecture) -> str:
+def _model_texts(workload: Workload, script: str) -> tuple[str, str]:
+    """The model with its size, and what its samples are."""
+    if script:
+        return f"{script}: {count_text(_count(workload))} parameters", ""
+    model = workload.architecture
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
-    return f"{model.name}: {count_text(weights)} parameters{idle}"
+    length = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
+    return f"{model.name}: {count_text(weights)} parameters{idle}", length
 
 
 def _count(workload: Workload) -> int:
@@ -230,14 +229,14 @@ def _count(workload: Workload) -> int:
 
 
 def _headline(answer: FitAnswer) -> str:
-    workload, layout = answer.asked.workload, answer.asked.layout
-    model = f"{answer.script}: {count_text(_count(answer.asked.workload))} parameters"
-    sizes, length = f"dp={layout.data_parallel}", ""
+    layout, (model, length) = (
+        answer.asked.layout,
+        _model_texts(answer.asked.workload, answer.script),
+    )
+    sizes = f"dp={layout.data_parallel}"
     if not answer.script:
-        model = _model_text(workload.architecture)
         sizes += f" tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
         sizes += f"cp={layout.context_parallel}"
-        length = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
     return (
         f"{model}, on {gpus_text(answer.cluster)}, {trainer_text(answer.trainer)}\n"
         f"{candidate_name(Candidate(layout=layout))}: {sizes}, "

@@ -32,7 +32,7 @@ from .cells import (
     write_csv,
 )
 from .plan_reasons import name_of
-from .tables import Column, each, rows_documents, rows_header, rows_lines, rows_text
+from .tables import Column, csv_rows, each, rows_documents, rows_text
 
 _SCHEMA_VERSION = 1
 _ORDER = (
@@ -193,9 +193,9 @@ def row_lines(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[
 
 def rows_csv(scored: Sequence[tuple[MeasurementFile, Validation]], file: TextIO) -> None:
     """Write a header and a line for each predicted row; a value that was not measured is empty."""
-    write_csv(file, [rows_header(ROW_COLUMNS)])
+    write_csv(file, csv_rows(ROW_COLUMNS, ()))
     for table, one in scored:
-        write_csv(file, rows_lines(ROW_COLUMNS, one.each, table.name))
+        write_csv(file, csv_rows(ROW_COLUMNS, one.each, table.name, header=False))
 
 
 def _problems(file: MeasurementFile) -> list[dict[str, object]]:

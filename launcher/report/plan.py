@@ -53,6 +53,7 @@ from .plan_reasons import (
     bands_text,
     change_text,
     cluster_text,
+    hidden_sends,
     name_of,
     near_first,
     ranked_tables,
@@ -65,10 +66,9 @@ from .tables import (
     CSV,
     JSON,
     Column,
+    csv_rows,
     each,
     rows_documents,
-    rows_header,
-    rows_lines,
     rows_text,
 )
 
@@ -254,6 +254,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     yield from doubts([(answer, shown)])
     yield from near_first(answer)
+    if answer.question is not None:
+        yield from hidden_sends(answer.shown[0], answer.question.training)
     if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -373,8 +375,7 @@ def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
     Each of several clusters has a line.
     """
     if len(answers) > 1:
-        write_csv(file, [rows_header(CLUSTER_COLUMNS, answers[0])])
-        write_csv(file, rows_lines(CLUSTER_COLUMNS, answers, answers[0]))
+        write_csv(file, csv_rows(CLUSTER_COLUMNS, answers, answers[0]))
         return
     (answer,) = answers
     blocks = [

@@ -40,11 +40,10 @@ from .search import drift_findings, findings, labels
 from .summary import SCHEMA_VERSION, first_part, second_part, speed_text
 from .tables import (
     Column,
+    csv_rows,
     each,
     rows_cells,
     rows_documents,
-    rows_header,
-    rows_lines,
     rows_text,
 )
 
@@ -166,8 +165,7 @@ def running_row(trial: Trial, prediction: Prediction | None, step: int) -> Trial
 
 def trials_csv(rows: Sequence[TrialRow], *, header: bool = True) -> str:
     """Content of ``trials.csv``."""
-    head = [rows_header(TRIAL_COLUMNS)] if header else []
-    return csv_text([*head, *rows_lines(TRIAL_COLUMNS, rows)])
+    return csv_text(csv_rows(TRIAL_COLUMNS, rows, header=header))
 
 
 def trial_document(record: Record) -> dict[str, Any]:
@@ -181,22 +179,19 @@ def results_text(results: Results, *, markdown: bool, details: bool = False) -> 
     ``details``: the second part of the summary, too.
     """
     summary = results.summary()
-    parts = [
-        "\n".join(headlines(results, summary)),
-        conclusion(results, details=False),
-        trials_table([*trial_rows(summary), *_open_rows(results, summary)], markdown=markdown),
-        "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
-        "\n".join(_new_findings(results, summary)),
-        second_part(results.summary_text or "").rstrip() if details else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+    rows = [*trial_rows(summary), *_open_rows(results, summary)]
+    failures = "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results))
+    text = results_answer(results, summary, trials_table(rows, markdown=markdown), failures)
+    more = second_part(results.summary_text or "") if details else ""
+    return f"{text}\n\n{more}".rstrip()
 
 
-def results_answer(results: Results, summary: Summary) -> str:
-    """State, best so far and result of a study, without the table of trials."""
+def results_answer(results: Results, summary: Summary, *more: str) -> str:
+    """State, best so far and result of a study; findings come after more texts."""
     parts = (
         "\n".join(headlines(results, summary)),
         conclusion(results, details=False),
+        *more,
         "\n".join(_new_findings(results, summary)),
     )
     return "\n\n".join(part for part in parts if part)
@@ -323,10 +318,11 @@ def _failures(results: Results) -> list[str]:
 
 def comparison_text(a: Results, b: Results, found: Comparison) -> str:
     """Differences, each candidate that both tried, and the faster run."""
+    table = rows_text(_pair_columns(found.objective), found.pairs) if found.pairs else ""
     parts = (
         f"A: {_run(a)}\nB: {_run(b)}",
         "\n".join(_difference_lines(found)),
-        _table(found),
+        table or "No candidate was tried in both.",
         "\n".join(_findings(found)),
         "\n".join((*_again("A", a), *_again("B", b))),
         "\n".join((*_impossible("A", a), *_impossible("B", b))),
@@ -398,18 +394,8 @@ def _difference_lines(found: Comparison) -> Iterator[str]:
         yield "Script, configuration, hardware and versions are the same."
         return
     yield "Differences between A and B:"
-    yield from map(_difference_line, found.differences)
-
-
-def _difference_line(difference: Difference) -> str:
-    a, b = (value or "(not there)" for value in (difference.a, difference.b))
-    return f"  {difference.part}: {a} -> {b}"
-
-
-def _table(found: Comparison) -> str:
-    if not found.pairs:
-        return "No candidate was tried in both."
-    return rows_text(_pair_columns(found.objective), found.pairs)
+    for one in found.differences:
+        yield f"  {one.part}: {one.a or '(not there)'} -> {one.b or '(not there)'}"
 
 
 def _again(name: str, run: Results) -> Iterator[str]:

@@ -127,16 +127,6 @@ def stop_document(summary: Summary) -> dict[str, object] | None:
     return {"kind": stop.kind.value, "sentence": sentence, "log_tail": log_tail}
 
 
-def certificate_text(summary: Summary) -> str | None:
-    """Possible gain of the remaining candidates; None if unknown."""
-    return bound_text(summary.optimality_bound) if summary.optimality_bound else None
-
-
-def left_out_text(summary: Summary) -> str | None:
-    """Number of configurations not tried, and reasons; None if unknown."""
-    return None if summary.skipped is None else skipped_text(summary.skipped)
-
-
 def skipped_text(left: Skipped) -> str:
     """Number of configurations that were skipped, and reasons."""
     rest = "left when the search ended"

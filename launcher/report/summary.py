@@ -29,16 +29,16 @@ from .cells import (
 )
 from .columns import step_parts_document, step_parts_text
 from .search import (
-    certificate_text,
+    bound_text,
     crash_text,
     failure_text,
     findings,
     labels,
-    left_out_text,
     meaning_document,
     meaning_text,
     parts_text,
     refused_lines,
+    skipped_text,
     soak_document,
     stop_document,
     stop_text,
@@ -112,7 +112,8 @@ def details_text(summary: Summary) -> str:
     if decision.winner:
         ties = _names(summary, len(decision.ties))
         lines += [f"{_tie_heading(decision)}: {ties}."] if len(decision.ties) > _MOST_NAMES else []
-        lines += filter(None, [certificate_text(summary), left_out_text(summary)])
+        lines += [bound_text(summary.optimality_bound)] if summary.optimality_bound else []
+        lines += [skipped_text(summary.skipped)] if summary.skipped else []
         lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
     return "".join(f"{line}\n" for line in lines)
 
@@ -151,8 +152,8 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "crash": crash_text(decision.soak) or None,
         "soak": soak_document(decision.soak),
         "meaning": meaning_document(decision.meaning),
-        "certificate": certificate_text(summary),
-        "left_out": left_out_text(summary),
+        "certificate": bound_text(bound) if (bound := summary.optimality_bound) else None,
+        "left_out": skipped_text(summary.skipped) if summary.skipped else None,
         "step_parts": (
             step_parts_document(decision.winner, decision.soak) if decision.winner else None
         ),

@@ -142,21 +142,16 @@ def rows_documents(
     return documents
 
 
-def rows_header(columns: Sequence[Column], answer: Any = None) -> list[str]:
-    """Headers of a line in CSV; values of all stages share a cell."""
-    return [
-        f"stage_{one.name}" if one.group == STAGES else one.name
-        for one in _in_form(columns, answer, CSV)
-    ]
-
-
-def rows_lines(
-    columns: Sequence[Column], rows: Sequence[Any], answer: Any = None
-) -> Iterator[tuple[Any, ...]]:
-    """Lines of rows in CSV, in chunks."""
+def csv_rows(
+    columns: Sequence[Column], rows: Sequence[Any], answer: Any = None, *, header: bool = True
+) -> Iterator[Sequence[Any]]:
+    """Lines of rows in CSV below their header, in chunks; values of all stages share a cell."""
+    named = _in_form(columns, answer, CSV)
+    if header:
+        yield [f"stage_{one.name}" if one.group == STAGES else one.name for one in named]
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
-        values = (one.data_of(answer, chunk) for one in _in_form(columns, answer, CSV))
+        values = (one.data_of(answer, chunk) for one in named)
         yield from zip(*([*map(_csv_value, column)] for column in values), strict=True)
 
 

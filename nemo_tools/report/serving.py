@@ -28,11 +28,10 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.report import (
     Column,
+    csv_rows,
     csv_text,
     each,
     rows_documents,
-    rows_header,
-    rows_lines,
 )
 
 from .outcome import NOT_STARTED, digits_of, named_failure
@@ -181,7 +180,7 @@ Columns: TypeAlias = tuple[Column, ...]
 
 def columns_csv(columns: Columns, rows: Sequence[Any], answer: Any = None) -> str:
     """Rows under the names of their columns."""
-    return csv_text((rows_header(columns, answer), *rows_lines(columns, rows, answer)))
+    return csv_text(csv_rows(columns, rows, answer))
 
 
 def four_digits(value: float) -> str:

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.space import (
     build_space,
 )
 from autoconf_launch.core import Candidate, FailureKind
-from autoconf_launch.launcher.report.search import left_out_text, skipped_text
+from autoconf_launch.launcher.report.search import skipped_text
 
 from ..conftest import (
     Answer,
@@ -59,7 +59,8 @@ def fits_up_to(micro: int) -> Answer:
 
 
 def say(study: Study) -> str | None:
-    return left_out_text(summarise(study, duration_s=0.0))
+    skipped = summarise(study, duration_s=0.0).skipped
+    return skipped_text(skipped) if skipped else None
 
 
 def counts(**given: int) -> Skipped:

@@ -429,23 +429,6 @@ def test_a_sequence_beyond_the_learned_positions_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("trainer", "layout", "noted"),
-    [
-        ("torchtitan", ("--zero", "3", "--pp", "2"), True),
-        ("torchtitan", ("--zero", "3"), False),
-        ("torchtitan", ("--zero", "3", "--pp", "8"), False),
-        ("megatron", ("--zero", "1", "--pp", "2"), False),
-    ],
-)
-def test_weights_and_gradients_that_fsdp_keeps_under_a_pipeline_are_explained(
-    fit: Run, trainer: str, layout: tuple[str, ...], noted: bool
-) -> None:
-    flags = ("--model", "llama3-8b", "--cluster", "8xH100", "--seq", "8k", "--global-batch", "64")
-    notes = fit(*flags, "--trainer", trainer, *layout, "--json").document["notes"]
-    assert ["until the last micro-batch" in note for note in notes] == [True] * noted
-
-
-@pytest.mark.parametrize(
     ("flags", "words"),
     [
         ("--trainer huggingface --pp 2", "has no --pp; it has --tp, --cp, --zero 0, 1, 2, 3"),

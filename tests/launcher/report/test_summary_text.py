@@ -235,10 +235,6 @@ def verify(asides: Asides | None, **changed: Any) -> str:
     return verification_text(replace(soak, **changed))
 
 
-def beside(**seen: Any) -> str:
-    return verify(Asides(**seen))
-
-
 CUT = Asides(went_on=WentOn.EPOCH, broke="KeyError: 'a'")
 PASSED = SoakReport(steps=50, memory_share=0.01, refused=(), passed=True, asides=CUT)
 
@@ -311,30 +307,18 @@ def sentences() -> Iterator[tuple[str, str]]:
     advice = LearningRateAdvice(factor=2.0, before=16, after=64, linear=False)
     for by_script in (None, 1.0, 4.0):
         yield f"rate scaled by {by_script}", advice_text(replace(advice, by_script=by_script))
-    verified: dict[str, dict[str, Any]] = {
-        "to the end": {"longest_batch": True, "went_on": WentOn.END},
-        "to the end of cut data": {"longest_batch": True, "went_on": WentOn.EPOCH_END},
-        "to the end of an epoch": {"evaluations": 1, "went_on": WentOn.EPOCH},
-        "without its data": {"went_on": WentOn.EPOCH, "broke": "StopIteration"},
-        "exercised": {
-            "evaluations": 1,
-            "evaluation_batches": 8,
-            "checkpoints": 1,
-            "saved_bytes": 1_300_000_000,
-        },
-        "evaluation under way": {
-            "evaluations": 1,
-            "evaluation_batches": 8,
-            "under_way": Aside.EVALUATION,
-        },
-        "evaluation under way after all steps": {
-            "evaluations": 1,
-            "under_way": Aside.EVALUATION,
-            "went_on": WentOn.EPOCH,
-        },
-    }
-    for name, seen in verified.items():
-        yield f"verified {name}", beside(**seen)
+    under_way = Asides(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
+    kept = Asides(evaluations=1, evaluation_batches=8, checkpoints=1, saved_bytes=1_300_000_000)
+    for name, seen in {
+        "to the end": Asides(longest_batch=True, went_on=WentOn.END),
+        "to the end of cut data": Asides(longest_batch=True, went_on=WentOn.EPOCH_END),
+        "to the end of an epoch": Asides(evaluations=1, went_on=WentOn.EPOCH),
+        "without its data": Asides(went_on=WentOn.EPOCH, broke="StopIteration"),
+        "exercised": kept,
+        "evaluation under way": under_way,
+        "evaluation under way after all steps": replace(under_way, went_on=WentOn.EPOCH),
+    }.items():
+        yield f"verified {name}", verify(seen)
 
 
 def crashes() -> Iterator[tuple[str, str]]:
