@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import Outcome
@@ -33,43 +33,39 @@ _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 """Characters of an sbatch option that needs no quotes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmJob:
-    """A job of Slurm.
+def sbatch_text(
+    name: str,
+    commands: Iterable[str],
+    cluster: ClusterSettings,
+    *,
+    size: tuple[int, int],
+    flags: str,
+    time: str,
+) -> str:
+    """The script of a job of Slurm, with its last newline.
 
-    Attributes:
+    Args:
+        name: of the job.
         commands: texts for a shell, each a separate step.
         cluster: the requested resources; None and empty omit an option.
+        size: nodes, and tasks of each.
         flags: of ``srun``, already quoted.
         time: Slurm's time limit.
     """
-
-    name: str
-    commands: Sequence[str]
-    nodes: int
-    tasks_per_node: int
-    cluster: ClusterSettings
-    flags: str
-    time: str
-
-
-def sbatch_text(job: SlurmJob) -> str:
-    """The whole script, with its last newline."""
-    options = "".join(f"#SBATCH {option}\n" for option in _options(job))
-    steps = "".join(f"srun {job.flags} sh -c {_quote(text)}\n\n" for text in job.commands)
+    options = "".join(f"#SBATCH {option}\n" for option in _options(name, cluster, size, time))
+    steps = "".join(f"srun {flags} sh -c {_quote(text)}\n\n" for text in commands)
     return f"{SHEBANG}\n{options}\n{steps}set +x\n"
 
 
-def mount_pair(mount: str) -> str:
-    """``source:destination`` of a mount; a bare path has the same place inside."""
-    return mount if ":" in mount else f"{mount}:{mount}"
-
-
 def container_flags(container: str, mounts: Iterable[str], others: Iterable[str], log: str) -> str:
-    """Flags of ``srun`` for a container; ``log`` is a path without its suffix."""
+    """Flags of ``srun`` for a container; a bare mount has the same place inside.
+
+    ``log`` is a path without its suffix.
+    """
+    pairs = [mount if ":" in mount else f"{mount}:{mount}" for mount in mounts]
     parts = [
         f"--container-image {shlex.quote(container)}",
-        f"--container-mounts {shlex.quote(','.join(map(mount_pair, mounts)))}",
+        f"--container-mounts {shlex.quote(','.join(pairs))}",
         *(shlex.join(_words(other)) for other in others),
         f"-o {shlex.quote(log)}.log",
         f"-e {shlex.quote(log)}.error",
@@ -77,17 +73,19 @@ def container_flags(container: str, mounts: Iterable[str], others: Iterable[str]
     return f"{' '.join(parts)} "
 
 
-def _options(job: SlurmJob) -> Iterator[str]:
-    cluster = job.cluster
-    yield f"--nodes={job.nodes}"
-    yield f"--ntasks-per-node={job.tasks_per_node}"
+def _options(
+    job: str, cluster: ClusterSettings, size: tuple[int, int], time: str
+) -> Iterator[str]:
+    nodes, tasks = size
+    yield f"--nodes={nodes}"
+    yield f"--ntasks-per-node={tasks}"
     for name in ("gpus_per_task", "gpus_per_node"):
         if (number := getattr(cluster, name)) is not None:
             yield f"--{name.replace('_', '-')}={number}"
     for flag, value in (("-p", cluster.partition), ("-A", cluster.account)):
         if value:
             yield f"{flag} {_option(value)}"
-    yield f"--job-name={_option(job.name)}"
+    yield f"--job-name={_option(job)}"
     if cluster.mem is not None:
         yield f"--mem={_option(cluster.mem)}"
     yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
@@ -95,7 +93,7 @@ def _options(job: SlurmJob) -> Iterator[str]:
         "exclude": _option(",".join(cluster.exclude)),
         "comment": cluster.comment and _quote(_one_line(cluster.comment)),
         "nodelist": cluster.nodelist and _option(cluster.nodelist),
-        "time": _option(job.time),
+        "time": _option(time),
         "qos": cluster.qos and _option(cluster.qos),
         "gres": cluster.gres and _option(cluster.gres),
     }
@@ -212,8 +210,8 @@ def job_script(
         log: path of the job's logs, without their suffix.
         is_inference: the container and the time limit come from the inference settings.
     """
-    nodes, tasks = size
     if settings.cluster.kind is ClusterKind.BCP:
+        nodes, tasks = size
         prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
         lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
         return f"{SHEBANG}\n{lines}\n"
@@ -225,15 +223,12 @@ def job_script(
     each = own if is_given else settings.train.gpus_per_node
     cluster = replace(settings.cluster, gpus_per_node=each)
     return sbatch_text(
-        SlurmJob(
-            name=f"{cluster.job_name_prefix}{name}",
-            commands=commands,
-            nodes=nodes,
-            tasks_per_node=tasks,
-            cluster=cluster,
-            flags=container_flags(container, _mounts(settings), cluster.srun_args, str(log)),
-            time=settings.inference.time_limit if is_inference else minutes,
-        )
+        f"{cluster.job_name_prefix}{name}",
+        commands,
+        cluster,
+        size=size,
+        flags=container_flags(container, _mounts(settings), cluster.srun_args, str(log)),
+        time=settings.inference.time_limit if is_inference else minutes,
     )
 
 

@@ -29,8 +29,8 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.tuning_spaces import predefined_searches
 
 from ..candidate_grids import NemoCandidate, limit_candidates, nemo1_name, nemo_candidates
-from .candidates import CandidateList, Rejected, SearchCandidate, searched_model
-from .question import SearchQuestion, nemo_grid_of
+from .candidates import CandidateList, Rejected, SearchCandidate
+from .question import SearchQuestion, grid_question, nemo_grid_of
 from .settings import TRAIN, SearchSettings
 
 _PREFIX = ".".join(TRAIN)
@@ -221,7 +221,7 @@ def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
 
 
 def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
-    model = searched_model(question, question.gpus)
+    model = grid_question(question)
     for one in nemo_candidates(grid, model):
         yield SearchCandidate(name=nemo1_name(model, question.nodes, one), point=one)
 
@@ -270,7 +270,7 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
         numbers = tuple(n for n in wanted if bool(n) == (kind is Recompute.FULL) and n <= whole)
     for number in numbers:
         one = NemoCandidate(layout=layout, recompute_layers=number)
-        name = nemo1_name(searched_model(question, question.gpus), question.nodes, one)
+        name = nemo1_name(grid_question(question), question.nodes, one)
         selective = "_selective" if kind is Recompute.SELECTIVE else ""
         yield SearchCandidate(name=f"{name}{selective}", point=one)
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing import Family, Grid, recompute_choices
+from autoconf_launch.autotuner.sizing import Family, Grid, GridQuestion, recompute_choices
 from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,
-    SearchedModel,
     limit_candidates,
     minimum_nodes,
     minutes_limit,
@@ -26,7 +25,7 @@ from .expected import cases
 from .searches import candidates, mesh
 
 
-def search(**changes: Any) -> SearchedModel:
+def search(**changes: Any) -> GridQuestion:
     start: dict[str, Any] = {
         "family": Family("llama"),
         "size_b": 70,
@@ -34,8 +33,10 @@ def search(**changes: Any) -> SearchedModel:
         "heads": 64,
         "global_batch": 2048,
         "gpus": 1024,
+        "sequence": 2048,
+        "gpu_memory_gb": 80,
     }
-    return SearchedModel(**{**start, **changes})
+    return GridQuestion(**{**start, **changes})
 
 
 def grid(**changes: Any) -> Grid:
