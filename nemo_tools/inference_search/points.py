@@ -340,12 +340,14 @@ def prepare_inference(
     cluster = _cluster(whole, question)
     precision, notes = _precision(settings.precision, cluster)
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
+    base = question.completed_base
+    rows = (path for path in (_VOCABULARY, ("model", "config", "vocab_size")) if path in base)
     prepared = PreparedInference(
         all_settings=whole,
         question=question,
         engine_name=name,
         engine=engine,
-        base=_with_vocabulary(question.completed_base, vocabulary),
+        base=base.with_values((path, vocabulary) for path in rows),
         cluster=cluster,
         gpus_per_node=len(cluster.nodes[0].devices),
     )
@@ -416,12 +418,6 @@ def _precision(asked: Precision, cluster: ClusterSpec) -> tuple[Precision, tuple
     if not is_cpu(cluster) or asked not in (Precision.FP16, Precision.BF16):
         return asked, ()
     return Precision.FP32, (f"data_type is {asked.value}; runs on this CPU compute in fp32.",)
-
-
-def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
-    paths = (_VOCABULARY, ("model", "config", "vocab_size"))
-    present = (path for path in paths if path in base)
-    return base.with_values((path, vocabulary) for path in present)
 
 
 def _notes(settings: SearchSettings, engine: str) -> Iterator[str]:

@@ -66,7 +66,7 @@ def container_flags(container: str, mounts: Iterable[str], others: Iterable[str]
     parts = [
         f"--container-image {shlex.quote(container)}",
         f"--container-mounts {shlex.quote(','.join(pairs))}",
-        *(shlex.join(_words(other)) for other in others),
+        *(shlex.join(_words("srun_args", other)) for other in others),
         f"-o {shlex.quote(log)}.log",
         f"-e {shlex.quote(log)}.error",
     ]
@@ -79,64 +79,64 @@ def _options(
     nodes, tasks = size
     yield f"--nodes={nodes}"
     yield f"--ntasks-per-node={tasks}"
-    for name in ("gpus_per_task", "gpus_per_node"):
-        if (number := getattr(cluster, name)) is not None:
-            yield f"--{name.replace('_', '-')}={number}"
-    for flag, value in (("-p", cluster.partition), ("-A", cluster.account)):
-        if value:
-            yield f"{flag} {_option(value)}"
-    yield f"--job-name={_option(job)}"
-    if cluster.mem is not None:
-        yield f"--mem={_option(cluster.mem)}"
-    yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
-    texts = {
-        "exclude": _option(",".join(cluster.exclude)),
-        "comment": cluster.comment and _quote(_one_line(cluster.comment)),
-        "nodelist": cluster.nodelist and _option(cluster.nodelist),
-        "time": _option(time),
-        "qos": cluster.qos and _option(cluster.qos),
-        "gres": cluster.gres and _option(cluster.gres),
-    }
-    yield from (f"--{name}={text}" for name, text in texts.items() if text)
+    for flag, value in _resources(job, cluster, time).items():
+        if value is True:
+            yield f"--{flag}"
+        elif flag in _SHORT:
+            yield f"{_SHORT[flag]} {_option(str(value))}"
+        else:
+            text = str(value)
+            yield f"--{flag}={_quote(_one_line(text)) if flag == 'comment' else _option(text)}"
     yield from map(_further_option, cluster.sbatch_args)
+
+
+_SHORT = {"partition": "-p", "account": "-A"}
+
+
+def _resources(
+    job: str, cluster: ClusterSettings, time: str | None = None
+) -> dict[str, str | int | None]:
+    """The requested options of sbatch, by their names."""
+    every = {
+        "gpus-per-task": cluster.gpus_per_task,
+        "gpus-per-node": cluster.gpus_per_node,
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "job-name": job,
+        "mem": cluster.mem,
+        "exclusive": cluster.exclusive,
+        "overcommit": cluster.overcommit,
+        "exclude": ",".join(cluster.exclude),
+        "comment": cluster.comment,
+        "nodelist": cluster.nodelist,
+        "time": time,
+        "qos": cluster.qos,
+        "gres": cluster.gres,
+    }
+    return {flag: value for flag, value in every.items() if value not in (None, "", False)}
 
 
 def sbatch_words(cluster: ClusterSettings, name: str) -> tuple[str, ...]:
     """The same options as words of sbatch itself, for jobs of our own launches."""
-    values = {
-        "job-name": f"{cluster.job_name_prefix}{name}",
-        "partition": cluster.partition,
-        "account": cluster.account,
-        "gpus-per-node": cluster.gpus_per_node,
-        "mem": cluster.mem,
-        "exclude": ",".join(cluster.exclude),
-        "comment": cluster.comment,
-        "nodelist": cluster.nodelist,
-        "qos": cluster.qos,
-        "gres": cluster.gres,
-    }
-    named = (f"--{flag}={value}" for flag, value in values.items() if value not in (None, ""))
-    flags = (f"--{flag}" for flag in ("exclusive", "overcommit") if getattr(cluster, flag))
+    values = _resources(f"{cluster.job_name_prefix}{name}", replace(cluster, gpus_per_task=None))
+    words = (f"--{flag}" if one is True else f"--{flag}={one}" for flag, one in values.items())
     further = (word for text in cluster.sbatch_args for word in shlex.split(_further_option(text)))
-    return (*named, *flags, *further)
+    return (*words, *further)
 
 
 def _further_option(text: str) -> str:
     """An option that the user wrote: one line that begins with a hyphen and closes its quotes."""
-    try:
-        shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"cluster.sbatch_args has {text!r}: {error}; close it.") from error
+    _words("sbatch_args", text)
     if not text.startswith("-"):
         raise ConfigError(f"cluster.sbatch_args has {text!r}, but options begin with a hyphen.")
     return _one_line(text)
 
 
-def _words(text: str) -> list[str]:
+def _words(key: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"cluster.srun_args has {text!r}: {error}; close it.") from error
+        raise ConfigError(f"cluster.{key} has {text!r}: {error}; close it.") from error
 
 
 def _option(value: str) -> str:

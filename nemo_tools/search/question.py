@@ -169,10 +169,6 @@ class SearchQuestion:
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
 
-    @property
-    def file_name(self) -> str:
-        return f"base_cfg_{self.size_b:.10g}b.yaml"
-
 
 def grid_question(question: SearchQuestion, gpus: int | None = None) -> GridQuestion:
     """The model as NVIDIA's grids see it; on the training's own GPUs by default."""

@@ -130,6 +130,6 @@ def test_the_same_options_are_words_of_sbatch_for_our_own_launches() -> None:
     wanted = cluster(partition="p", comment="it's $x", mem="0", qos="q", sbatch_args=further)
     words = sbatch_words(wanted, "gpt")
     assert words == (
-        *("--job-name=gpt", "--partition=p", "--mem=0", "--comment=it's $x", "--qos=q"),
-        *("--exclusive", "--constraint=a b", "-x", "n1"),
+        *("--partition=p", "--job-name=gpt", "--mem=0", "--exclusive", "--comment=it's $x"),
+        *("--qos=q", "--constraint=a b", "-x", "n1"),
     )
