@@ -109,7 +109,7 @@ def _points(grid: Grid, model: GridQuestion) -> Iterator[NemoCandidate]:
     for mesh in _meshes(grid, model):
         if model.gpus % math.prod(mesh):
             continue
-        choices = _choices(model, mesh[1])
+        choices = _choices(grid, model, mesh[1])
         for micro in grid.degrees.micro_batch or ():
             layout = _layout(mesh, micro, model)
             if layout.global_batch == model.global_batch:
@@ -151,13 +151,14 @@ def _is_mesh(mesh: _Mesh, model: GridQuestion) -> bool:
     )
 
 
-def _choices(model: GridQuestion, pipeline: int) -> RecomputeChoices:
+def _choices(grid: Grid, model: GridQuestion, pipeline: int) -> RecomputeChoices:
     choices = recompute_choices(
         model.family, model.size_b, model.layers, pipeline=pipeline, method=model.method
     )
-    if model.recompute_layers is None or model.method != BLOCK:
+    listed = grid.degrees.recompute_layers
+    if listed is None or model.method != BLOCK:
         return choices
-    return replace(choices, layers=tuple(dict.fromkeys(model.recompute_layers)))
+    return replace(choices, layers=tuple(dict.fromkeys(listed)))
 
 
 def _with_recompute(layout: Layout, choices: RecomputeChoices) -> Iterator[NemoCandidate]:

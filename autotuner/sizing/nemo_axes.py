@@ -70,7 +70,6 @@ class GridQuestion:
         layers: of T5 in one stack.
         is_shipped: whether NVIDIA ships a search of this family, size and sequence.
         method: the base configuration's ``activations_checkpoint_method``.
-        recompute_layers: in place of the grid's layers if the method is block.
     """
 
     family: Family
@@ -83,7 +82,6 @@ class GridQuestion:
     global_batch: int = 1
     gpus: int = 1
     method: str | None = None
-    recompute_layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

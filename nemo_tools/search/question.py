@@ -184,7 +184,6 @@ def grid_question(question: SearchQuestion, gpus: int | None = None) -> GridQues
         global_batch=question.global_batch,
         gpus=gpus or question.gpus,
         method=question.method,
-        recompute_layers=question.scope.degrees.recompute_layers,
     )
 
 

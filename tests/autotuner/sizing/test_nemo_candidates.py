@@ -141,8 +141,9 @@ def test_recomputation_is_tried_as_nemo_does(case: dict[str, Any]) -> None:
 
 
 def test_layers_that_a_user_gives_take_the_place_of_the_grid_s() -> None:
-    block = search(method="block", recompute_layers=(0, 1), size_b=8, layers=24, gpus=64)
-    found = nemo_candidates(grid(tensor_parallel=(8,), least_product=1), block)
+    block = search(method="block", size_b=8, layers=24, gpus=64)
+    asked = grid(tensor_parallel=(8,), least_product=1, recompute_layers=(0, 1))
+    found = nemo_candidates(asked, block)
     assert [one.recompute_layers for one in found] == [0, 1]
 
 
