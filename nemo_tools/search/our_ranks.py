@@ -217,13 +217,14 @@ class OurRanks(Runner[SearchCandidate]):
         self.at_once = JOBS_AT_ONCE if launch.remote.engine == "sbatch" else 1
         self.device = self._cluster.devices[0].name
         self._files = TrialFiles(
-            self._request,
-            self._cluster,
-            folder.runs,
+            request=self._request,
+            cluster=self._cluster,
+            paths=folder.runs,
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        ).with_steps(self.limits.steps, cut_s=self.limits.steps_s)
+            bound=(self.limits.steps, self.limits.steps_s),
+        )
 
     def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
         question = self._question
@@ -251,7 +252,7 @@ class OurRanks(Runner[SearchCandidate]):
         return Chosen(
             points=chosen,
             left_out=(*slow, *((one.candidate, one.failure) for one in rejected)),
-            runs=replace(runs, files=self._files.with_model(workload)),
+            runs=replace(runs, files=replace(self._files, workload=workload)),
         )
 
     def counts(self, record: Record) -> bool:
