@@ -16,8 +16,8 @@ from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import PointQuestion, Points, Training, points
 from autoconf_launch.autotuner.sizing import (
     BLOCK,
-    Family,
     Grid,
+    GridQuestion,
     RecomputeChoices,
     reason,
     recompute_choices,
@@ -31,23 +31,6 @@ _Mesh: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedModel:
-    """The model that a grid is for; ``layers`` of T5 counts one stack.
-
-    ``recompute_layers`` replaces the grid's layers if ``method`` is block.
-    """
-
-    family: Family
-    size_b: float
-    layers: int
-    heads: int
-    global_batch: int
-    gpus: int
-    method: str | None = None
-    recompute_layers: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NemoCandidate:
     """A run in NVIDIA's terms: its layout, and recomputation as in ``RecomputeChoices``."""
 
@@ -58,7 +41,7 @@ class NemoCandidate:
     recompute_layers_per_pipeline: int | None = None
 
 
-def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ...]:
+def nemo_candidates(grid: Grid, model: GridQuestion) -> tuple[NemoCandidate, ...]:
     """Every valid point once, in NVIDIA's order.
 
     The order is by checkpointed layers, or by micro-batch if there are none, ascending; then by
@@ -85,7 +68,7 @@ def limit_candidates(candidates: Sequence[NemoCandidate], limit: int) -> tuple[N
     return tuple(chosen[:limit])
 
 
-def minimum_nodes(grid: Grid, model: SearchedModel, gpus_per_node: int) -> int:
+def minimum_nodes(grid: Grid, model: GridQuestion, gpus_per_node: int) -> int:
     """Nodes that the widest point of a grid needs, as the BigNLP HP tool searches.
 
     That has one data-parallel rank: ``model.gpus``, of a training, do not matter.
@@ -94,7 +77,7 @@ def minimum_nodes(grid: Grid, model: SearchedModel, gpus_per_node: int) -> int:
     return -(-widest // gpus_per_node)
 
 
-def nemo1_name(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
+def nemo1_name(model: GridQuestion, nodes: int, one: NemoCandidate) -> str:
     """Name of a run, as NeMo 1.0 writes it."""
     return (
         f"{_start(model, nodes, one)}_act_ckpt_{one.recompute_layers}"
@@ -103,7 +86,7 @@ def nemo1_name(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
     )
 
 
-def nemo2_name(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
+def nemo2_name(model: GridQuestion, nodes: int, one: NemoCandidate) -> str:
     """Name of a run, as NeMo 2.0 writes it."""
     return f"{_start(model, nodes, one)}_vp_{one.virtual}"
 
@@ -114,7 +97,7 @@ def minutes_limit(minutes: int) -> str:
     return f"{hours // 24}-{hours % 24}:{rest}:00"
 
 
-def _start(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
+def _start(model: GridQuestion, nodes: int, one: NemoCandidate) -> str:
     tensor, pipeline, context, expert = one.layout.mesh
     return (
         f"{model.family.name}_{model.size_b:.10g}b_{nodes}nodes_tp_{tensor}_pp_{pipeline}"
@@ -122,11 +105,11 @@ def _start(model: SearchedModel, nodes: int, one: NemoCandidate) -> str:
     )
 
 
-def _points(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
+def _points(grid: Grid, model: GridQuestion) -> Iterator[NemoCandidate]:
     for mesh in _meshes(grid, model):
         if model.gpus % math.prod(mesh):
             continue
-        choices = _choices(model, mesh[1])
+        choices = _choices(grid, model, mesh[1])
         for micro in grid.degrees.micro_batch or ():
             layout = _layout(mesh, micro, model)
             if layout.global_batch == model.global_batch:
@@ -134,7 +117,7 @@ def _points(grid: Grid, model: SearchedModel) -> Iterator[NemoCandidate]:
                 yield from _with_recompute(layout, choices)
 
 
-def _layout(mesh: _Mesh, micro: int, model: SearchedModel) -> Layout:
+def _layout(mesh: _Mesh, micro: int, model: GridQuestion) -> Layout:
     """A layout with a distributed optimizer; a batch that does not divide is cut."""
     tensor, pipeline, context, expert = mesh
     data = model.gpus // (tensor * pipeline * context)
@@ -151,14 +134,14 @@ def _layout(mesh: _Mesh, micro: int, model: SearchedModel) -> Layout:
     )
 
 
-def _meshes(grid: Grid, model: SearchedModel) -> Iterator[_Mesh]:
+def _meshes(grid: Grid, model: GridQuestion) -> Iterator[_Mesh]:
     for tensor, pipeline, context, expert in itertools.product(*grid.degrees.mesh_axes):
         mesh = (tensor, pipeline, context, expert)
         if _is_mesh(mesh, model) and grid.degrees.allows_product(math.prod(mesh)):
             yield mesh
 
 
-def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
+def _is_mesh(mesh: _Mesh, model: GridQuestion) -> bool:
     tensor, pipeline, context, expert = mesh
     stacks = 2 if model.family.is_encoder_decoder else 1
     return (
@@ -168,13 +151,14 @@ def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
     )
 
 
-def _choices(model: SearchedModel, pipeline: int) -> RecomputeChoices:
+def _choices(grid: Grid, model: GridQuestion, pipeline: int) -> RecomputeChoices:
     choices = recompute_choices(
         model.family, model.size_b, model.layers, pipeline=pipeline, method=model.method
     )
-    if model.recompute_layers is None or model.method != BLOCK:
+    listed = grid.degrees.recompute_layers
+    if listed is None or model.method != BLOCK:
         return choices
-    return replace(choices, layers=tuple(dict.fromkeys(model.recompute_layers)))
+    return replace(choices, layers=tuple(dict.fromkeys(listed)))
 
 
 def _with_recompute(layout: Layout, choices: RecomputeChoices) -> Iterator[NemoCandidate]:

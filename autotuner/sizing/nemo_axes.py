@@ -64,9 +64,12 @@ class SizedModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridQuestion:
-    """A question for a grid; ``layers`` of T5 count one stack.
+    """The model, batch and GPUs that a grid is for.
 
-    ``is_shipped`` if NVIDIA ships a search of this family, size and sequence.
+    Attributes:
+        layers: of T5 in one stack.
+        is_shipped: whether NVIDIA ships a search of this family, size and sequence.
+        method: the base configuration's ``activations_checkpoint_method``.
     """
 
     family: Family
@@ -75,6 +78,10 @@ class GridQuestion:
     sequence: int
     gpu_memory_gb: float
     is_shipped: bool = False
+    heads: int = 1
+    global_batch: int = 1
+    gpus: int = 1
+    method: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from ..search import (
     layout_edits,
     run_edits,
     search_machines,
-    searched_model,
     training_document,
     whole_from,
 )
@@ -86,7 +85,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
             f"heads and {shape.layers} layers within the sizes to search; take other sizes, "
             "nodes, or another global_batch_size."
         )
-    model = searched_model(asked, asked.gpus)
+    model = grid_question(asked)
     return Candidates(
         training=training,
         points=tuple(
@@ -115,7 +114,7 @@ def _products_of_lists(grid: Grid, lists: Degrees, gpus: int) -> Grid:
 
 
 def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
-    found = nemo_candidates(grid, searched_model(question, question.gpus))
+    found = nemo_candidates(grid, grid_question(question))
     return tuple(sorted(found, key=lambda one: (*one.layout.mesh, one.layout.micro_batch)))
 
 
@@ -182,7 +181,7 @@ def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
 
 def _with_nemo2_name(one: SearchCandidate, question: SearchQuestion) -> SearchCandidate:
     """The candidate under NeMo 2.0's name of its run, other searched values at the end."""
-    name = nemo2_name(searched_model(question, question.gpus), question.nodes, one.point)
+    name = nemo2_name(grid_question(question), question.nodes, one.point)
     if one.layout.recompute is not Recompute.NONE:
         name += f"_act_ckpt_{one.point.recompute_layers or one.layout.recompute.value}"
     if one.layout.global_batch != question.global_batch:

@@ -178,14 +178,10 @@ def require_paths(data: Any, tokenizer: str | None) -> None:
 
 def _paths(data: Any) -> Iterator[str]:
     if isinstance(data, str):
-        yield from () if _is_weight(data) else (data,)
+        yield from () if data.replace(".", "", 1).isdigit() else (data,)
     elif isinstance(data, (dict, list)):
         for inner in data.values() if isinstance(data, dict) else data:
             yield from _paths(inner)
-
-
-def _is_weight(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
 
 
 _FACTS: Mapping[str, tuple[int, tuple[str, ...]]] = {

@@ -10,14 +10,15 @@ import hashlib
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.launcher.launch import file_tail
-from autoconf_launch.launcher.report import csv_text
+from autoconf_launch.launcher.report import Column, each
 from autoconf_launch.launcher.results import Fingerprint
 
-from ..report import NOT_STARTED, SearchPoint, digits_of
+from ..report import NOT_STARTED, Columns, SearchPoint, columns_csv, digits_of
 from ..search import ClusterKind, GridKind, job_script, submit_all_text
 from .engines import (
     FIRST_TOKEN_FILE,
@@ -148,13 +149,32 @@ def command_job(
     )
 
 
-_HEADS = (
-    *("Benchmark", "Requests at Once", "Requests/s", "Tokens/s", "Output Tokens/s"),
-    "Tokens/s per GPU",
-    *(f"TTFT p{percent} [ms]" for percent in PERCENTS),
-    *(f"Time per Token p{percent} [ms]" for percent in PERCENTS),
-    *(f"Latency p{percent} [ms]" for percent in PERCENTS),
-    *("Reason", "Name"),
+def _percentiles(head: str, name: str) -> Iterator[Column]:
+    for place, percent in enumerate(PERCENTS):
+        yield each(f"{head} p{percent} [ms]", partial(_nth_ms, name, place))
+
+
+def _nth_ms(name: str, place: int, point: SearchPoint, figures: LoadFigures) -> float | None:
+    times_s = getattr(figures, name)
+    return digits_of(1e3 * times_s[place]) if times_s else None
+
+
+def _per_gpu(point: SearchPoint, figures: LoadFigures) -> float | None:
+    return None if figures.tokens_per_s is None else figures.tokens_per_s / point.gpus
+
+
+_LOAD: Columns = (
+    each("Benchmark", "benchmark"),
+    each("Requests at Once", "max_concurrency"),
+    each("Requests/s", "requests_per_s", data=digits_of),
+    each("Tokens/s", "tokens_per_s", data=digits_of),
+    each("Output Tokens/s", "output_tokens_per_s", data=digits_of),
+    each("Tokens/s per GPU", _per_gpu, data=digits_of),
+    *_percentiles("TTFT", "ttft_s"),
+    *_percentiles("Time per Token", "token_s"),
+    *_percentiles("Latency", "latency_s"),
+    each("Reason", "reason"),
+    each("Name", lambda point, figures: point.name),
 )
 
 
@@ -202,21 +222,8 @@ def _table(prepared: PreparedInference, search: LengthSearch, point: SearchPoint
     if not isinstance(engine, LoadTestingEngine):
         return ""
     figures = tuple(engine.read_load(_folder(search, point)))
-    return csv_text([_HEADS, *(tuple(_cells(one, point)) for one in figures)]) if figures else ""
+    return columns_csv(_LOAD, figures, point) if figures else ""
 
 
 def _folder(search: LengthSearch, point: SearchPoint) -> Path:
     return search.folder / point.name / "load_test"
-
-
-def _cells(figures: LoadFigures, point: SearchPoint) -> Iterator[object]:
-    tokens = figures.tokens_per_s
-    yield figures.benchmark
-    yield "" if figures.max_concurrency is None else figures.max_concurrency
-    for value in (figures.requests_per_s, tokens, figures.output_tokens_per_s):
-        yield "" if value is None else digits_of(value)
-    yield "" if tokens is None else digits_of(tokens / point.gpus)
-    for times_s in (figures.ttft_s, figures.token_s, figures.latency_s):
-        yield from (digits_of(1e3 * time_s) for time_s in times_s or ())
-        yield from [""] * (0 if times_s else len(PERCENTS))
-    yield from (figures.reason, point.name)

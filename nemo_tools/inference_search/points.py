@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,23 +59,26 @@ _BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LengthQuestion:
-    """The question that all points of one search share.
+class _Lengths:
+    """The question that all points of one search share."""
 
-    Attributes:
-        name: of the model in names of folders.
-        is_nemo: whether the points are NVIDIA's.
-        priced: the model, the machine, the engine's habits and the memory of a rank.
-        gpus_per_node: of a node, in NVIDIA's rules.
-        why_not: of the engine.
-    """
-
-    name: str
-    settings: InferenceSettings
-    is_nemo: bool
+    prepared: PreparedInference
     priced: InferenceQuestion
-    gpus_per_node: int
-    why_not: Callable[[GenerationTask], str]
+    folder: Path
+
+    @property
+    def is_nemo(self) -> bool:
+        """True if the points are NVIDIA's."""
+        return self.prepared.question.scope.grid is GridKind.NEMO
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a node in NVIDIA's rules."""
+        return self.prepared.settings.gpus_per_node or self.prepared.gpus_per_node
+
+    def why_not(self, task: GenerationTask) -> str:
+        """The engine's reason for not running a task."""
+        return self.prepared.engine.why_not(self.prepared.engine_run(task, self.folder))
 
 
 def padded_vocabulary(vocabulary: int) -> int:
@@ -92,7 +95,7 @@ def nodes_necessary(gpus_per_node: int, tensor: int, pipeline: int) -> int:
     return max(pipeline, pipeline * tensor // gpus_per_node)
 
 
-def search_points(asked: LengthQuestion) -> tuple[SearchPoint, ...]:
+def _search_points(asked: _Lengths) -> tuple[SearchPoint, ...]:
     """All points, those to be run first: NVIDIA's in NVIDIA's order, ours by predicted throughput.
 
     Raises:
@@ -113,7 +116,7 @@ def search_points(asked: LengthQuestion) -> tuple[SearchPoint, ...]:
     return tuple(sorted(points, key=lambda one: _promise(one, asked.priced.max_latency_s)))
 
 
-def _nemo_triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
+def _nemo_triples(asked: _Lengths) -> Iterator[tuple[int, int, int]]:
     model, each = asked.priced.generation.model, asked.gpus_per_node
     for tensor, pipeline, batch in _triples(asked):
         divides = model.heads % tensor == 0 and model.layers % pipeline == 0
@@ -122,9 +125,9 @@ def _nemo_triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
             yield tensor, pipeline, batch
 
 
-def _triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
+def _triples(asked: _Lengths) -> Iterator[tuple[int, int, int]]:
     """The requested lists; auto: all valid degrees, and powers of two that fit."""
-    settings = asked.settings
+    settings = asked.prepared.settings
     lists = (settings.tensor, settings.pipeline, settings.batches)
     if None not in lists:
         yield from itertools.product(*filter(None, lists))
@@ -140,7 +143,7 @@ def _triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
     yield from sorted((one.tensor_parallel, one.pipeline_parallel, one.batch) for one in found)
 
 
-def _why_not_shared(tensor: int, pipeline: int, asked: LengthQuestion) -> str:
+def _why_not_shared(tensor: int, pipeline: int, asked: _Lengths) -> str:
     why = why_not_degrees(tensor, pipeline, asked.priced.generation, asked.priced.engine)
     if why:
         return why
@@ -151,7 +154,7 @@ def _why_not_shared(tensor: int, pipeline: int, asked: LengthQuestion) -> str:
 
 
 def _point(
-    asked: LengthQuestion,
+    asked: _Lengths,
     triple: tuple[int, int, int],
     degrees: dict[tuple[int, int], str],
     predicted: InferencePoint | None,
@@ -167,14 +170,14 @@ def _point(
     )
     why_not = degrees[tensor, pipeline] or asked.why_not(task) or _why_no_room(asked, predicted)
     return SearchPoint(
-        name=f"{asked.name}_tp{tensor}_pp{pipeline}_bs{batch}",
+        name=f"{asked.prepared.name}_tp{tensor}_pp{pipeline}_bs{batch}",
         task=task,
         predicted=predicted,
         why_not=why_not,
     )
 
 
-def _why_no_room(asked: LengthQuestion, predicted: InferencePoint | None) -> str:
+def _why_no_room(asked: _Lengths, predicted: InferencePoint | None) -> str:
     if predicted is None:
         return ""
     limit = asked.priced.limit_bytes
@@ -194,10 +197,10 @@ def _promise(one: SearchPoint, bound_s: float) -> tuple[bool, bool, float]:
     return (bool(one.why_not), late, -one.predicted.samples_per_s_per_gpu)
 
 
-def _nothing_valid(asked: LengthQuestion) -> str:
-    settings, model = asked.settings, asked.priced.generation.model
+def _nothing_valid(asked: _Lengths) -> str:
+    settings, model = asked.prepared.settings, asked.priced.generation.model
     return (
-        f"No point of {asked.name} is valid: tensor_parallel_sizes "
+        f"No point of {asked.prepared.name} is valid: tensor_parallel_sizes "
         f"{_list_text(settings.tensor)} must divide {model.heads} heads, pipeline_parallel_sizes "
         f"{_list_text(settings.pipeline)} {model.layers} layers, and both fit into "
         f"{asked.priced.world} ranks; give other sizes."
@@ -337,12 +340,14 @@ def prepare_inference(
     cluster = _cluster(whole, question)
     precision, notes = _precision(settings.precision, cluster)
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
+    base = question.completed_base
+    rows = (path for path in (_VOCABULARY, ("model", "config", "vocab_size")) if path in base)
     prepared = PreparedInference(
         all_settings=whole,
         question=question,
         engine_name=name,
         engine=engine,
-        base=_with_vocabulary(question.completed_base, vocabulary),
+        base=base.with_values((path, vocabulary) for path in rows),
         cluster=cluster,
         gpus_per_node=len(cluster.nodes[0].devices),
     )
@@ -368,7 +373,6 @@ def _length_search(
 ) -> LengthSearch:
     question, settings, cluster = prepared.question, prepared.settings, prepared.cluster
     read, written = lengths
-    name, engine = prepared.engine_name, prepared.engine
     model = replace(
         question.model.architecture,
         vocabulary=prepared.base.get(_VOCABULARY),
@@ -383,7 +387,7 @@ def _length_search(
             beam_width=settings.beam_width,
         ),
         machine=machine_of(cluster),
-        engine=ENGINE_HABITS.get(name, ENGINE_HABITS["vllm"]),
+        engine=ENGINE_HABITS.get(prepared.engine_name, ENGINE_HABITS["vllm"]),
         world=len(cluster.devices),
         limit_bytes=float(cluster.least_memory_bytes)
         if prepared.is_local
@@ -394,19 +398,9 @@ def _length_search(
     results = settings.results or question.scope.logs
     folder = results.absolute() / "inference" / label
 
-    def why_not(task: GenerationTask) -> str:
-        return engine.why_not(prepared.engine_run(task, folder))
-
-    asked = LengthQuestion(
-        name=prepared.name,
-        settings=settings,
-        is_nemo=question.scope.grid is GridKind.NEMO,
-        priced=priced,
-        gpus_per_node=settings.gpus_per_node or prepared.gpus_per_node,
-        why_not=why_not,
-    )
-    points = search_points(asked)
-    whys = {why_not(point.task) for point in points}
+    asked = _Lengths(prepared=prepared, priced=priced, folder=folder)
+    points = _search_points(asked)
+    whys = {asked.why_not(point.task) for point in points}
     if len(whys) == 1 and (why := whys.pop()):  # of the model or its type, not of a point
         raise ConfigError(why)
     return LengthSearch(points=points, folder=folder)
@@ -424,12 +418,6 @@ def _precision(asked: Precision, cluster: ClusterSpec) -> tuple[Precision, tuple
     if not is_cpu(cluster) or asked not in (Precision.FP16, Precision.BF16):
         return asked, ()
     return Precision.FP32, (f"data_type is {asked.value}; runs on this CPU compute in fp32.",)
-
-
-def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
-    paths = (_VOCABULARY, ("model", "config", "vocab_size"))
-    present = (path for path in paths if path in base)
-    return base.with_values((path, vocabulary) for path in present)
 
 
 def _notes(settings: SearchSettings, engine: str) -> Iterator[str]:

@@ -27,6 +27,7 @@ from .serving import (
     InferenceRun,
     SearchPoint,
     analysis_log,
+    columns_csv,
     configs_csv,
     final_csv,
     nearest_run,

@@ -119,11 +119,10 @@ def read_run(folder: Path, log_prefix: str, *, samples: int, gpus: int, gpu_byte
     if not folder.is_dir() or not any(folder.iterdir()):
         detail = f"{NOT_STARTED}, or it left nothing in {folder}."
         return FailedTrial(failure=Failure(kind=FailureKind.NO_STEPS, detail=detail))
-    tail = next((lines for lines in _tails(folder, log_prefix) if _is_out_of_memory(lines)), ())
-    if tail:
-        said = next(line for line in reversed(tail) if _OUT_OF_MEMORY.search(line))
-        failure = Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
-        return FailedTrial(failure=failure)
+    for tail in _tails(folder, log_prefix):
+        if said := next(filter(_OUT_OF_MEMORY.search, reversed(tail)), ""):
+            failure = Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
+            return FailedTrial(failure=failure)
     files = event_files(folder)
     if not files:
         return _failure(folder, log_prefix, "The run wrote no TensorBoard file.")
@@ -154,10 +153,6 @@ def _tails(folder: Path, log_prefix: str) -> Iterator[tuple[str, ...]]:
     starts = (log_prefix, JOB_LOG)
     logs = sorted(path for path in folder.rglob("*") if path.name.startswith(starts))
     return (lines for path in reversed(logs) if (lines := file_tail(path, lines=_LAST_LINES)))
-
-
-def _is_out_of_memory(lines: Sequence[str]) -> bool:
-    return any(_OUT_OF_MEMORY.search(line) for line in lines)
 
 
 def _is_time(time_s: float) -> bool:

@@ -70,17 +70,14 @@ def _ranking(ranked: tuple[Figures, ...], best: SearchOptimum | None, most: int)
 def _line(one: Figures) -> str:
     spread = "" if one.run.step_spread_s is None else f" +- {one.run.step_spread_s:.3g}s"
     cost = "" if one.usd is None else f", {one.usd:,.0f} USD"
+    made = extrapolation(one.run)
+    basis = f"extrapolated from {made}" if made else f"over {one.run.steps} steps"
     tie = "; as fast as the first within the noise" if one.is_tie else ""
     return (
-        f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step {_basis(one.run)} "
+        f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step {basis} "
         f"({round_figure(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
         f"{round_figure(one.days):,g} days to train{cost}){tie}."
     )
-
-
-def _basis(run: SearchRun) -> str:
-    made = extrapolation(run)
-    return f"extrapolated from {made}" if made else f"over {run.steps} steps"
 
 
 def _seconds(step_s: float) -> str:
@@ -88,11 +85,14 @@ def _seconds(step_s: float) -> str:
 
 
 def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[str]:
+    price = " No price of a GPU hour is known, so there is no cost."
+    if (usd := outcome.usd_per_gpu_hour) is not None:
+        price = f" A GPU hour costs {usd:g} USD ({outcome.price or 'as given'})."
     if ranked:
         yield (
             f"Days are {outcome.tokens_b:g}B tokens at the measured speed on {outcome.nodes} x "
             f"{outcome.gpus_per_node} GPUs, for the steps only: failures, checkpoints and "
-            f"evaluation add to them.{_price(outcome)}"
+            f"evaluation add to them.{price}"
         )
     if any(extrapolation(one.run) for one in ranked):
         yield (
@@ -137,12 +137,6 @@ def _tightness(best: SearchRun, ranked: Sequence[SearchRun]) -> Iterator[str]:
     other = f"take {safe.name} ({_seconds(safe.step_s or 0.0)}), or " if safe else ""
     share = f"{100 * best.memory_share:.0f} %"
     yield f"It uses {share} of memory and may run out: {other}recompute {layers} of it."
-
-
-def _price(outcome: SearchOutcome) -> str:
-    if outcome.usd_per_gpu_hour is None:
-        return " No price of a GPU hour is known, so there is no cost."
-    return f" A GPU hour costs {outcome.usd_per_gpu_hour:g} USD ({outcome.price or 'as given'})."
 
 
 def first_rows(columns: Columns, rows: Sequence[Any], top: int) -> str:

@@ -14,7 +14,6 @@ from .candidates import (
     candidates_of,
     gpu_peak_flops_per_s,
     search_machines,
-    searched_model,
 )
 from .hp_search import HpRuns, HpSearch, OpenRuns, RunLimits, Runner, opening_launches
 from .job_runs import (

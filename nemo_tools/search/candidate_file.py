@@ -31,7 +31,7 @@ class SearchFolder:
     logs: Path
 
     def base(self, question: SearchQuestion) -> Path:
-        return self.logs / question.file_name
+        return self.logs / f"base_cfg_{question.size_b:.10g}b.yaml"
 
     def candidate(self, name: str) -> Path:
         """A candidate's whole configuration."""

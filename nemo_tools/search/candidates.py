@@ -37,7 +37,6 @@ from ..candidate_grids import (
     PlannerCandidate,
     PlannerGrid,
     PlannerGridQuestion,
-    SearchedModel,
     limit_candidates,
     minimum_nodes,
     nemo1_name,
@@ -45,7 +44,7 @@ from ..candidate_grids import (
     planner_grid,
 )
 from ..report import NOT_STARTED
-from .question import RECIPE, SearchQuestion, decoder_tokens, nemo_grid_of
+from .question import RECIPE, SearchQuestion, decoder_tokens, grid_question, nemo_grid_of
 
 _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
 """GPUs that NVIDIA's tools assume, by memory in GB."""
@@ -270,20 +269,6 @@ def candidates_of(question: SearchQuestion, machines: SearchMachines) -> Candida
     )
 
 
-def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
-    """The model as NVIDIA's rules see it."""
-    return SearchedModel(
-        family=question.family,
-        size_b=question.size_b,
-        layers=question.model.shape.layers,
-        heads=question.model.shape.heads,
-        global_batch=question.global_batch,
-        gpus=gpus,
-        method=question.method,
-        recompute_layers=question.scope.degrees.recompute_layers,
-    )
-
-
 def _planner_candidate(
     question: SearchQuestion, found: PlannerCandidate, nodes: int
 ) -> SearchCandidate:
@@ -293,7 +278,7 @@ def _planner_candidate(
         virtual=layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
         recompute_layers=found.recompute_layers or None,
     )
-    model = searched_model(question, layout.world_size)
+    model = grid_question(question, layout.world_size)
     return SearchCandidate(
         name=nemo1_name(model, nodes, one),
         point=one,
@@ -303,7 +288,7 @@ def _planner_candidate(
 
 
 def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
-    scope, model = question.scope, searched_model(question, question.gpus)
+    scope, model = question.scope, grid_question(question)
     nodes = scope.search_nodes or minimum_nodes(grid, model, question.gpus_per_node)
     model = replace(model, gpus=nodes * question.gpus_per_node)
     points = nemo_candidates(grid, model)
@@ -325,7 +310,7 @@ def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
     valid = [
         str(count)
         for count in near(nodes)
-        if nemo_candidates(grid, searched_model(question, count * each))
+        if nemo_candidates(grid, grid_question(question, count * each))
     ]
     helps = f"num_nodes={' or '.join(valid[:4])} would do" if valid else _OTHERWISE
     return (

@@ -231,26 +231,21 @@ class JobRunner(Runner[AnyPoint]):
         """The end of a job, of the kind ``no_steps`` if it ended by itself."""
         if job.process is not None:
             code = job.process.poll()
-            return None if code is None else _by_itself(f"bcprun ended with code {code}")
+            ended = Failure(kind=FailureKind.NO_STEPS, detail=f"bcprun ended with code {code}")
+            return None if code is None else ended
         job.is_queued = self._queue.is_waiting(job.number)
         if (over := self._queue.why_over(job.number)) is None:
             return None
-        return _by_itself(over.detail) if over.kind is FailureKind.CRASHED else over
-
-
-_BY_ITSELF = FailureKind.NO_STEPS
-
-
-def _by_itself(detail: str) -> Failure:
-    return Failure(kind=_BY_ITSELF, detail=detail)
+        by_itself = over.kind is FailureKind.CRASHED
+        return replace(over, kind=FailureKind.NO_STEPS) if by_itself else over
 
 
 def _end(job: _ScriptJob, outcome: Outcome, over: Failure) -> JobEnd:
     if isinstance(outcome, FailedTrial):
         own = outcome.failure
-        if job.reason or over.kind is not _BY_ITSELF or is_not_started(own):
+        if job.reason or over.kind is not FailureKind.NO_STEPS or is_not_started(own):
             own = job.reason or over
-        elif own.kind is _BY_ITSELF:
+        elif own.kind is FailureKind.NO_STEPS:
             own = replace(own, detail=f"{own.detail.rstrip('.')}; {over.detail}")
         outcome = FailedTrial(failure=own)
     failed = isinstance(outcome, FailedTrial)

@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import Outcome
@@ -33,112 +33,110 @@ _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 """Characters of an sbatch option that needs no quotes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmJob:
-    """A job of Slurm.
+def sbatch_text(
+    name: str,
+    commands: Iterable[str],
+    cluster: ClusterSettings,
+    *,
+    size: tuple[int, int],
+    flags: str,
+    time: str,
+) -> str:
+    """The script of a job of Slurm, with its last newline.
 
-    Attributes:
+    Args:
+        name: of the job.
         commands: texts for a shell, each a separate step.
         cluster: the requested resources; None and empty omit an option.
+        size: nodes, and tasks of each.
         flags: of ``srun``, already quoted.
         time: Slurm's time limit.
     """
-
-    name: str
-    commands: Sequence[str]
-    nodes: int
-    tasks_per_node: int
-    cluster: ClusterSettings
-    flags: str
-    time: str
-
-
-def sbatch_text(job: SlurmJob) -> str:
-    """The whole script, with its last newline."""
-    options = "".join(f"#SBATCH {option}\n" for option in _options(job))
-    steps = "".join(f"srun {job.flags} sh -c {_quote(text)}\n\n" for text in job.commands)
+    options = "".join(f"#SBATCH {option}\n" for option in _options(name, cluster, size, time))
+    steps = "".join(f"srun {flags} sh -c {_quote(text)}\n\n" for text in commands)
     return f"{SHEBANG}\n{options}\n{steps}set +x\n"
 
 
-def mount_pair(mount: str) -> str:
-    """``source:destination`` of a mount; a bare path has the same place inside."""
-    return mount if ":" in mount else f"{mount}:{mount}"
-
-
 def container_flags(container: str, mounts: Iterable[str], others: Iterable[str], log: str) -> str:
-    """Flags of ``srun`` for a container; ``log`` is a path without its suffix."""
+    """Flags of ``srun`` for a container; a bare mount has the same place inside.
+
+    ``log`` is a path without its suffix.
+    """
+    pairs = [mount if ":" in mount else f"{mount}:{mount}" for mount in mounts]
     parts = [
         f"--container-image {shlex.quote(container)}",
-        f"--container-mounts {shlex.quote(','.join(map(mount_pair, mounts)))}",
-        *(shlex.join(_words(other)) for other in others),
+        f"--container-mounts {shlex.quote(','.join(pairs))}",
+        *(shlex.join(_words("srun_args", other)) for other in others),
         f"-o {shlex.quote(log)}.log",
         f"-e {shlex.quote(log)}.error",
     ]
     return f"{' '.join(parts)} "
 
 
-def _options(job: SlurmJob) -> Iterator[str]:
-    cluster = job.cluster
-    yield f"--nodes={job.nodes}"
-    yield f"--ntasks-per-node={job.tasks_per_node}"
-    for name in ("gpus_per_task", "gpus_per_node"):
-        if (number := getattr(cluster, name)) is not None:
-            yield f"--{name.replace('_', '-')}={number}"
-    for flag, value in (("-p", cluster.partition), ("-A", cluster.account)):
-        if value:
-            yield f"{flag} {_option(value)}"
-    yield f"--job-name={_option(job.name)}"
-    if cluster.mem is not None:
-        yield f"--mem={_option(cluster.mem)}"
-    yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
-    texts = {
-        "exclude": _option(",".join(cluster.exclude)),
-        "comment": cluster.comment and _quote(_one_line(cluster.comment)),
-        "nodelist": cluster.nodelist and _option(cluster.nodelist),
-        "time": _option(job.time),
-        "qos": cluster.qos and _option(cluster.qos),
-        "gres": cluster.gres and _option(cluster.gres),
-    }
-    yield from (f"--{name}={text}" for name, text in texts.items() if text)
+def _options(
+    job: str, cluster: ClusterSettings, size: tuple[int, int], time: str
+) -> Iterator[str]:
+    nodes, tasks = size
+    yield f"--nodes={nodes}"
+    yield f"--ntasks-per-node={tasks}"
+    for flag, value in _resources(job, cluster, time).items():
+        if value is True:
+            yield f"--{flag}"
+        elif flag in _SHORT:
+            yield f"{_SHORT[flag]} {_option(str(value))}"
+        else:
+            text = str(value)
+            yield f"--{flag}={_quote(_one_line(text)) if flag == 'comment' else _option(text)}"
     yield from map(_further_option, cluster.sbatch_args)
+
+
+_SHORT = {"partition": "-p", "account": "-A"}
+
+
+def _resources(
+    job: str, cluster: ClusterSettings, time: str | None = None
+) -> dict[str, str | int | None]:
+    """The requested options of sbatch, by their names."""
+    every = {
+        "gpus-per-task": cluster.gpus_per_task,
+        "gpus-per-node": cluster.gpus_per_node,
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "job-name": job,
+        "mem": cluster.mem,
+        "exclusive": cluster.exclusive,
+        "overcommit": cluster.overcommit,
+        "exclude": ",".join(cluster.exclude),
+        "comment": cluster.comment,
+        "nodelist": cluster.nodelist,
+        "time": time,
+        "qos": cluster.qos,
+        "gres": cluster.gres,
+    }
+    return {flag: value for flag, value in every.items() if value not in (None, "", False)}
 
 
 def sbatch_words(cluster: ClusterSettings, name: str) -> tuple[str, ...]:
     """The same options as words of sbatch itself, for jobs of our own launches."""
-    values = {
-        "job-name": f"{cluster.job_name_prefix}{name}",
-        "partition": cluster.partition,
-        "account": cluster.account,
-        "gpus-per-node": cluster.gpus_per_node,
-        "mem": cluster.mem,
-        "exclude": ",".join(cluster.exclude),
-        "comment": cluster.comment,
-        "nodelist": cluster.nodelist,
-        "qos": cluster.qos,
-        "gres": cluster.gres,
-    }
-    named = (f"--{flag}={value}" for flag, value in values.items() if value not in (None, ""))
-    flags = (f"--{flag}" for flag in ("exclusive", "overcommit") if getattr(cluster, flag))
+    values = _resources(f"{cluster.job_name_prefix}{name}", replace(cluster, gpus_per_task=None))
+    words = (f"--{flag}" if one is True else f"--{flag}={one}" for flag, one in values.items())
     further = (word for text in cluster.sbatch_args for word in shlex.split(_further_option(text)))
-    return (*named, *flags, *further)
+    return (*words, *further)
 
 
 def _further_option(text: str) -> str:
     """An option that the user wrote: one line that begins with a hyphen and closes its quotes."""
-    try:
-        shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"cluster.sbatch_args has {text!r}: {error}; close it.") from error
+    _words("sbatch_args", text)
     if not text.startswith("-"):
         raise ConfigError(f"cluster.sbatch_args has {text!r}, but options begin with a hyphen.")
     return _one_line(text)
 
 
-def _words(text: str) -> list[str]:
+def _words(key: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"cluster.srun_args has {text!r}: {error}; close it.") from error
+        raise ConfigError(f"cluster.{key} has {text!r}: {error}; close it.") from error
 
 
 def _option(value: str) -> str:
@@ -212,8 +210,8 @@ def job_script(
         log: path of the job's logs, without their suffix.
         is_inference: the container and the time limit come from the inference settings.
     """
-    nodes, tasks = size
     if settings.cluster.kind is ClusterKind.BCP:
+        nodes, tasks = size
         prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
         lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
         return f"{SHEBANG}\n{lines}\n"
@@ -225,15 +223,12 @@ def job_script(
     each = own if is_given else settings.train.gpus_per_node
     cluster = replace(settings.cluster, gpus_per_node=each)
     return sbatch_text(
-        SlurmJob(
-            name=f"{cluster.job_name_prefix}{name}",
-            commands=commands,
-            nodes=nodes,
-            tasks_per_node=tasks,
-            cluster=cluster,
-            flags=container_flags(container, _mounts(settings), cluster.srun_args, str(log)),
-            time=settings.inference.time_limit if is_inference else minutes,
-        )
+        f"{cluster.job_name_prefix}{name}",
+        commands,
+        cluster,
+        size=size,
+        flags=container_flags(container, _mounts(settings), cluster.srun_args, str(log)),
+        time=settings.inference.time_limit if is_inference else minutes,
     )
 
 

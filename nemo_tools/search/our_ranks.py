@@ -21,7 +21,6 @@ from autoconf_launch.core import (
     ClusterSpec,
     ConfigError,
     FailureKind,
-    Layout,
     ModelSpec,
     NothingFeasibleError,
     Workload,
@@ -90,7 +89,13 @@ def order_candidates(
     """
     if workload.model is None:
         return found
-    variants = [with_zero(one, stage) for one in found for stage in _stages_of(one.layout)]
+    variants = [
+        with_zero(one, stage)
+        for one in found
+        for stage in (
+            _STAGES if one.layout.data_parallel * one.layout.context_parallel > 1 else (0,)
+        )
+    ]
     table = CandidateTable.from_candidates([as_candidate(one) for one in variants])
     told = estimate(table, workload, cluster)
     priced = [
@@ -106,10 +111,6 @@ def order_candidates(
     for one in sorted(priced, key=lambda one: _rank(one, limit)):
         best.setdefault(one.name, one)
     return tuple(best.values())
-
-
-def _stages_of(layout: Layout) -> tuple[int, ...]:
-    return _STAGES if layout.data_parallel * layout.context_parallel > 1 else (0,)
 
 
 def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int, int]:

@@ -169,21 +169,21 @@ class SearchQuestion:
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
 
-    @property
-    def file_name(self) -> str:
-        return f"base_cfg_{self.size_b:.10g}b.yaml"
 
-
-def grid_question(question: SearchQuestion) -> GridQuestion:
-    """The model as the rules of NVIDIA's grids see it."""
-    asked = question.model.asked
+def grid_question(question: SearchQuestion, gpus: int | None = None) -> GridQuestion:
+    """The model as NVIDIA's grids see it; on the training's own GPUs by default."""
+    asked, shape = question.model.asked, question.model.shape
     return GridQuestion(
         family=question.family,
         size_b=question.size_b,
-        layers=question.model.shape.layers,
+        layers=shape.layers,
         sequence=asked.sequence,
         gpu_memory_gb=asked.gpu_memory_gb,
         is_shipped=is_shipped(question.family, question.size_b, asked.sequence),
+        heads=shape.heads,
+        global_batch=question.global_batch,
+        gpus=gpus or question.gpus,
+        method=question.method,
     )
 
 

@@ -29,8 +29,8 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.tuning_spaces import predefined_searches
 
 from ..candidate_grids import NemoCandidate, limit_candidates, nemo1_name, nemo_candidates
-from .candidates import CandidateList, Rejected, SearchCandidate, searched_model
-from .question import SearchQuestion, nemo_grid_of
+from .candidates import CandidateList, Rejected, SearchCandidate
+from .question import SearchQuestion, grid_question, nemo_grid_of
 from .settings import TRAIN, SearchSettings
 
 _PREFIX = ".".join(TRAIN)
@@ -51,10 +51,12 @@ def split_runnable(
     columns = LayoutColumns.from_layouts([one.layout for one in every], layers)
     model = question.model.architecture
     broken = plan_only_by(columns, model, question.sequence)
-    whys = [
-        _in_words(one, RULES_IN_WORDS[rule]) if rule else _why_not_recomputed(question, one)
-        for one, rule in zip(every, broken, strict=True)
-    ]
+    whys = []
+    for one, rule in zip(every, broken, strict=True):
+        sizes = zip(_KINDS, one.layout.mesh, strict=True)
+        wide = " and ".join(f"{kind} parallelism {size}" for kind, size in sizes if size > 1)
+        own = _why_not_recomputed(question, one)
+        whys.append(f"{wide}: {RULES_IN_WORDS[rule]}" if rule else own)
     return _split(every, whys)
 
 
@@ -78,12 +80,6 @@ def _split(
     pairs = tuple(zip(found, whys, strict=True))
     rejected = tuple(Rejected(candidate=one, why=why) for one, why in pairs if why)
     return tuple(one for one, why in pairs if not why), rejected
-
-
-def _in_words(one: SearchCandidate, why: str) -> str:
-    sizes = zip(_KINDS, one.layout.mesh, strict=True)
-    wide = [f"{kind} parallelism {size}" for kind, size in sizes if size > 1]
-    return f"{' and '.join(wide)}: {why}"
 
 
 def layers_of_stage(question: SearchQuestion, stages: int) -> int:
@@ -221,7 +217,7 @@ def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
 
 
 def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
-    model = searched_model(question, question.gpus)
+    model = grid_question(question)
     for one in nemo_candidates(grid, model):
         yield SearchCandidate(name=nemo1_name(model, question.nodes, one), point=one)
 
@@ -270,7 +266,7 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
         numbers = tuple(n for n in wanted if bool(n) == (kind is Recompute.FULL) and n <= whole)
     for number in numbers:
         one = NemoCandidate(layout=layout, recompute_layers=number)
-        name = nemo1_name(searched_model(question, question.gpus), question.nodes, one)
+        name = nemo1_name(grid_question(question), question.nodes, one)
         selective = "_selective" if kind is Recompute.SELECTIVE else ""
         yield SearchCandidate(name=f"{name}{selective}", point=one)
 
@@ -289,12 +285,12 @@ def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:
     for why in dict.fromkeys(one.why for one in rejected):
         subject, colon, reason = why.rpartition(": ")
         subjects.setdefault(f"{colon}{reason}", []).append(subject)
-    return [f"{_some(found)}{reason}" for reason, found in subjects.items()]
-
-
-def _some(subjects: list[str]) -> str:
-    more = len(subjects) - _MOST_SUBJECTS
-    return ", ".join(subjects[:_MOST_SUBJECTS]) + (f" and {more} more" if more > 0 else "")
+    texts = []
+    for reason, found in subjects.items():
+        more = len(found) - _MOST_SUBJECTS
+        some = ", ".join(found[:_MOST_SUBJECTS]) + (f" and {more} more" if more > 0 else "")
+        texts.append(f"{some}{reason}")
+    return texts
 
 
 STATE_BYTES = 16

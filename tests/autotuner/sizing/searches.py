@@ -8,7 +8,7 @@ from typing import Any
 from autoconf_launch.autotuner.sizing import Budget, Family, Grid, GridQuestion, nemo_grid
 from autoconf_launch.autotuner.sizing.model_size import model_size_b
 from autoconf_launch.core import Degrees
-from autoconf_launch.nemo.candidate_grids import NemoCandidate, SearchedModel, nemo_candidates
+from autoconf_launch.nemo.candidate_grids import NemoCandidate, nemo_candidates
 from autoconf_launch.tuning_spaces import base_template, grid_rows, is_shipped
 from autoconf_launch.tuning_spaces.recommend_tables import search_config
 
@@ -30,6 +30,10 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
         sequence=settings["seq_length"],
         gpu_memory_gb=memory_gb,
         is_shipped=is_shipped(family, size_b, settings["seq_length"]),
+        heads=heads,
+        global_batch=batch,
+        gpus=gpus,
+        method=method,
     )
     lists: dict[str, Any] = {
         ours: tuple(settings[f"{ours}_sizes"])
@@ -38,16 +42,7 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
     }
     grid = nemo_grid(grid_rows(1), question, Degrees(**lists))
     assert isinstance(grid, Grid)
-    searched = SearchedModel(
-        family=family,
-        size_b=size_b,
-        layers=layers,
-        heads=heads,
-        global_batch=batch,
-        gpus=gpus,
-        method=method,
-    )
-    return nemo_candidates(grid, searched)
+    return nemo_candidates(grid, question)
 
 
 def recommend(family: Family, gpus: int, settings: dict[str, Any]) -> float:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing import Family, Grid, recompute_choices
+from autoconf_launch.autotuner.sizing import Family, Grid, GridQuestion, recompute_choices
 from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,
-    SearchedModel,
     limit_candidates,
     minimum_nodes,
     minutes_limit,
@@ -26,7 +25,7 @@ from .expected import cases
 from .searches import candidates, mesh
 
 
-def search(**changes: Any) -> SearchedModel:
+def search(**changes: Any) -> GridQuestion:
     start: dict[str, Any] = {
         "family": Family("llama"),
         "size_b": 70,
@@ -34,8 +33,10 @@ def search(**changes: Any) -> SearchedModel:
         "heads": 64,
         "global_batch": 2048,
         "gpus": 1024,
+        "sequence": 2048,
+        "gpu_memory_gb": 80,
     }
-    return SearchedModel(**{**start, **changes})
+    return GridQuestion(**{**start, **changes})
 
 
 def grid(**changes: Any) -> Grid:
@@ -140,8 +141,9 @@ def test_recomputation_is_tried_as_nemo_does(case: dict[str, Any]) -> None:
 
 
 def test_layers_that_a_user_gives_take_the_place_of_the_grid_s() -> None:
-    block = search(method="block", recompute_layers=(0, 1), size_b=8, layers=24, gpus=64)
-    found = nemo_candidates(grid(tensor_parallel=(8,), least_product=1), block)
+    block = search(method="block", size_b=8, layers=24, gpus=64)
+    asked = grid(tensor_parallel=(8,), least_product=1, recompute_layers=(0, 1))
+    found = nemo_candidates(asked, block)
     assert [one.recompute_layers for one in found] == [0, 1]
 
 

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing import Family
+from autoconf_launch.autotuner.sizing import Family, GridQuestion
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, DecodeError, Layout, Offload, Recompute
 from autoconf_launch.launcher.results import ResultsPaths
 from autoconf_launch.launcher.results.paths import require_names
 from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,
-    SearchedModel,
     nemo1_name,
     nemo2_name,
 )
@@ -63,8 +62,8 @@ def test_a_candidates_name_and_what_is_launched_again_is_one(
     ),
 )
 def test_a_run_of_a_search_has_one(family: str, size_b: float, one: NemoCandidate) -> None:
-    model = SearchedModel(
-        family=Family(family), size_b=size_b, layers=1, heads=1, global_batch=1, gpus=1
+    model = GridQuestion(
+        family=Family(family), size_b=size_b, layers=1, sequence=2048, gpu_memory_gb=80
     )
     name, newer = nemo1_name(model, 16, one), nemo2_name(model, 16, one)
     require_names(name, f"{name}_selective", f"{name}_selective_final")

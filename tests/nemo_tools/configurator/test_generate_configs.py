@@ -49,125 +49,76 @@ def points(found: AutoConfigurator) -> list[tuple[int, ...]]:
     return [(*p.layout.mesh, p.layout.micro_batch) for p in named if p]
 
 
-def test_llama3_70b_has_the_candidates_of_nemo() -> None:
-    found = configurator(
-        model="llama3-70b",
-        num_nodes=128,
-        seq_length=8192,
-        global_batch_size=2048,
-        micro_batch_sizes=[1],
-        context_parallel_sizes=[1, 2, 4],
-        min_model_parallel_size=16,
-        max_model_parallel_size=64,
-    )
-    assert points(found) == [(4, 1, 4, 1, 1), (8, 1, 2, 1, 1), (8, 1, 4, 1, 1)]
+def sizes(tensor: list[int], pipeline: list[int], micro: list[int], **more: Any) -> dict[str, Any]:
+    degrees = {"tensor_parallel_sizes": tensor, "pipeline_parallel_sizes": pipeline}
+    return {**degrees, "micro_batch_sizes": micro, **more}
 
 
-def test_mistral_7b_has_the_candidates_of_nemo() -> None:
-    found = configurator(
-        model="mistral-7b",
-        global_batch_size=512,
-        tensor_parallel_sizes=[4],
-        pipeline_parallel_sizes=[1, 2],
-        micro_batch_sizes=[1],
-        min_model_parallel_size=4,
-        max_model_parallel_size=8,
-    )
-    assert points(found) == [(4, 1, 1, 1, 1), (4, 2, 1, 1, 1)]
+def product(least: int, most: int) -> dict[str, int]:
+    return {"min_model_parallel_size": least, "max_model_parallel_size": most}
 
 
-def test_mixtral_8x22b_has_the_candidates_of_nemo() -> None:
-    found = configurator(
-        model="mixtral-8x22b",
-        global_batch_size=512,
-        tensor_parallel_sizes=[4],
-        pipeline_parallel_sizes=[1],
-        expert_parallel_sizes=[1, 2],
-        micro_batch_sizes=[1],
-        min_model_parallel_size=4,
-        max_model_parallel_size=8,
-    )
-    assert points(found) == [(4, 1, 1, 1, 1), (4, 1, 1, 2, 1)]
-
-
-def test_gemma_7b_has_the_candidates_of_nemo() -> None:
-    found = configurator(
-        model=_GEMMA_7B,
-        global_batch_size=512,
-        tensor_parallel_sizes=[2],
-        pipeline_parallel_sizes=[2],
-        micro_batch_sizes=[1, 2],
-        min_model_parallel_size=4,
-        max_model_parallel_size=8,
-    )
-    assert points(found) == [(2, 2, 1, 1, 1), (2, 2, 1, 1, 2)]
-
-
-def test_nemotron3_8b_has_a_virtual_stage_for_each_layer() -> None:
-    found = configurator(
-        model=_NEMOTRON_8B,
-        global_batch_size=512,
-        tensor_parallel_sizes=[1],
-        pipeline_parallel_sizes=[4],
-        micro_batch_sizes=[1, 2],
-        min_model_parallel_size=4,
-        max_model_parallel_size=8,
-    )
-    assert [name.rpartition("_vp_")[2] for name in found.generate_configs()[1]] == ["8", "8"]
+LLAMA_70B = {
+    "num_nodes": 128,
+    "seq_length": 8192,
+    "global_batch_size": 2048,
+    "micro_batch_sizes": [1],
+    "context_parallel_sizes": [1, 2, 4],
+    **product(16, 64),
+}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count", "index", "point"),
+    ("model", "arguments", "expected"),
     [
+        ("llama3-70b", LLAMA_70B, [(4, 1, 4, 1, 1), (8, 1, 2, 1, 1), (8, 1, 4, 1, 1)]),
+        ("mistral-7b", sizes([4], [1, 2], [1]), [(4, 1, 1, 1, 1), (4, 2, 1, 1, 1)]),
         (
-            {
-                "model": "llama3.1-70b",
-                "num_nodes": 64,
-                "global_batch_size": 512,
-                "tensor_parallel_sizes": [4, 8],
-                "pipeline_parallel_sizes": [2, 4, 8],
-                "context_parallel_sizes": [2],
-                "micro_batch_sizes": [1, 2, 4],
-                "min_model_parallel_size": 4,
-                "max_model_parallel_size": 32,
-            },
-            9,
-            0,
-            (4, 2, 2, 1, 1),
+            "mixtral-8x22b",
+            sizes([4], [1], [1], expert_parallel_sizes=[1, 2]),
+            [(4, 1, 1, 1, 1), (4, 1, 1, 2, 1)],
         ),
-        (
-            {
-                "model": _NEMOTRON_15B,
-                "global_batch_size": 128,
-                "tensor_parallel_sizes": [2, 4],
-                "pipeline_parallel_sizes": [2, 4],
-                "micro_batch_sizes": [1, 2],
-                "min_model_parallel_size": 4,
-                "max_model_parallel_size": 8,
-            },
-            6,
-            0,
-            (2, 2, 1, 1, 1),
-        ),
-        (
-            {
-                "model": _NEMOTRON_15B,
-                "num_nodes": 8,
-                "global_batch_size": 128,
-                "tensor_parallel_sizes": [1, 2, 4],
-                "pipeline_parallel_sizes": [1, 2],
-                "micro_batch_sizes": [1, 2],
-            },
-            12,
-            4,
-            (2, 1, 1, 1, 1),
-        ),
+        (_GEMMA_7B, sizes([2], [2], [1, 2]), [(2, 2, 1, 1, 1), (2, 2, 1, 1, 2)]),
+    ],
+)
+def test_a_model_has_the_candidates_of_nemo(
+    model: object, arguments: dict[str, Any], expected: list[tuple[int, ...]]
+) -> None:
+    usual = {"global_batch_size": 512, **product(4, 8)}
+    assert points(configurator(model=model, **{**usual, **arguments})) == expected
+
+
+def test_nemotron3_8b_has_a_virtual_stage_for_each_layer() -> None:
+    lists = sizes([1], [4], [1, 2], **product(4, 8))
+    found = configurator(model=_NEMOTRON_8B, global_batch_size=512, **lists)
+    assert [name.rpartition("_vp_")[2] for name in found.generate_configs()[1]] == ["8", "8"]
+
+
+_LLAMA_LISTS = sizes([4, 8], [2, 4, 8], [1, 2, 4], context_parallel_sizes=[2], **product(4, 32))
+_NEMOTRON_LISTS = sizes([2, 4], [2, 4], [1, 2], **product(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes", "batch", "lists", "count", "index", "point"),
+    [
+        ("llama3.1-70b", 64, 512, _LLAMA_LISTS, 9, 0, (4, 2, 2, 1, 1)),
+        (_NEMOTRON_15B, 16, 128, _NEMOTRON_LISTS, 6, 0, (2, 2, 1, 1, 1)),
+        (_NEMOTRON_15B, 8, 128, sizes([1, 2, 4], [1, 2], [1, 2]), 12, 4, (2, 1, 1, 1, 1)),
     ],
 )
 def test_a_fine_tuning_has_the_candidates_of_nemo(
-    arguments: dict[str, Any], count: int, index: int, point: tuple[int, ...]
+    model: object,
+    nodes: int,
+    batch: int,
+    lists: dict[str, Any],
+    count: int,
+    index: int,
+    point: tuple[int, ...],
 ) -> None:
-    found = points(configurator(mode="finetune", **arguments))
+    asked = configurator(
+        mode="finetune", model=model, num_nodes=nodes, global_batch_size=batch, **lists
+    )
+    found = points(asked)
     assert (len(found), found[index]) == (count, point)
 
 
@@ -184,15 +135,8 @@ def test_runs_are_named_as_nemo_does() -> None:
 
 
 def test_a_candidate_differs_from_the_base_in_its_degrees_and_bounds() -> None:
-    found = configurator(
-        model="llama3-8b",
-        global_batch_size=512,
-        max_steps_per_run=20,
-        max_minutes_per_run=90,
-        tensor_parallel_sizes=[2],
-        pipeline_parallel_sizes=[1],
-        micro_batch_sizes=[4],
-    )
+    bounds = {"max_steps_per_run": 20, "max_minutes_per_run": 90, "global_batch_size": 512}
+    found = configurator(model="llama3-8b", **bounds, **sizes([2], [1], [4]))
     ((name, config),) = found.generate_configs()[1].items()
     strategy, data = config["trainer"]["strategy"], config["data"]
     assert strategy["tensor_model_parallel_size"] == 2
@@ -325,15 +269,11 @@ def test_an_unset_global_batch_is_that_of_nemo2(size: str, batch: int) -> None:
 
 
 def test_a_recommended_batch_is_one_that_the_nodes_divide() -> None:
-    found = configurator(model="gpt3_5b", num_nodes=20, seq_length=2048)
-    assert found.generate_configs()[0]["data"]["global_batch_size"] == 2080
-    assert any("2048 does not divide over 160 GPUs" in note for note in found.notes)
-
-
-def test_a_rounded_batch_has_the_steps_that_its_tokens_need() -> None:
     found = configurator(model="gpt3_5b", num_nodes=20, seq_length=2048, num_tokens_in_b=300)
     base, _ = found.generate_configs()
+    assert base["data"]["global_batch_size"] == 2080
     assert base["trainer"]["max_steps"] == int(300e9 / (2048 * 2080))
+    assert any("2048 does not divide over 160 GPUs" in note for note in found.notes)
 
 
 def test_a_batch_that_was_given_is_never_changed() -> None:

@@ -26,7 +26,6 @@ from autoconf_launch.autotuner.sizing import (
 )
 from autoconf_launch.core import Degrees, Failure, FailureKind
 from autoconf_launch.nemo.candidate_grids import (
-    SearchedModel,
     limit_candidates,
     minutes_limit,
     nemo_candidates,
@@ -58,7 +57,7 @@ def grid(**axes: Any) -> Grid:
     return Grid(degrees=Degrees(**{**start, **axes}))
 
 
-def search(**changes: Any) -> SearchedModel:
+def search(**changes: Any) -> GridQuestion:
     start: dict[str, Any] = {
         "family": Family("llama"),
         "size_b": 13,
@@ -66,8 +65,10 @@ def search(**changes: Any) -> SearchedModel:
         "heads": 64,
         "global_batch": 2048,
         "gpus": 16,
+        "sequence": 2048,
+        "gpu_memory_gb": 80,
     }
-    return SearchedModel(**{**start, **changes})
+    return GridQuestion(**{**start, **changes})
 
 
 def configurator(logs: Path, **arguments: Any) -> AutoConfigurator:

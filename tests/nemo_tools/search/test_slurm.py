@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ import pytest
 from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.search import ClusterKind, ClusterSettings
 from autoconf_launch.nemo.search.jobs import (
-    SlurmJob,
     container_flags,
-    mount_pair,
     sbatch_text,
     sbatch_words,
 )
@@ -53,28 +50,26 @@ set +x
 BCM = ClusterKind.BCM
 
 
-def job(command: str, flags: str = "", **settings: Any) -> SlurmJob:
-    return SlurmJob(
-        name="j",
-        commands=(command,),
-        nodes=2,
-        tasks_per_node=8,
-        cluster=ClusterSettings(kind=BCM, **{"exclusive": True, **settings}),
-        flags=flags,
-        time="0:30:00",
-    )
+def cluster(**settings: Any) -> ClusterSettings:
+    return ClusterSettings(kind=BCM, **{"exclusive": True, **settings})
+
+
+def job(command: str, name: str = "j", **settings: Any) -> str:
+    wanted = cluster(**settings)
+    return sbatch_text(name, (command,), wanted, size=(2, 8), flags="", time="0:30:00")
 
 
 def test_a_job_in_a_container_is_written_as_nvidia_s() -> None:
     flags = container_flags("IMG", ["/a"], ["--no-container-mount-home"], "/l/%j")
-    in_container = replace(
-        job("python3 a.py x=1", flags, partition="luna", account="acct", mem="0"),
-        name="nemo_megatron_autoconfig:latency_measure",
-        nodes=1,
-        tasks_per_node=1,
+    text = sbatch_text(
+        "nemo_megatron_autoconfig:latency_measure",
+        ("python3 a.py x=1",),
+        cluster(partition="luna", account="acct", mem="0"),
+        size=(1, 1),
+        flags=flags,
         time="10:00",
     )
-    assert sbatch_text(in_container) == MEASURE
+    assert text == MEASURE
 
 
 def test_every_option_stands_where_nvidia_s_writer_has_it() -> None:
@@ -83,13 +78,12 @@ def test_every_option_stands_where_nvidia_s_writer_has_it() -> None:
         gpus_per_task=1,
         gpus_per_node=8,
         partition="batch",
-        exclusive=True,
         overcommit=True,
         exclude=("n1", "n2"),
         comment="FasterTransformer job",
         nodelist="n[3-4]",
     )
-    assert sbatch_text(options) == ALL_OPTIONS
+    assert options == ALL_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -98,18 +92,18 @@ def test_every_option_stands_where_nvidia_s_writer_has_it() -> None:
 @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\u2028"])
 def test_no_option_ends_its_line(key: str, end: str) -> None:
     text = f"x{end}#SBATCH --wrap=planted"
-    options = job("python3 a.py", "", **{key: (text,) if key == "exclude" else text})
+    name = text if key == "job_name_prefix" else "j"
     with pytest.raises(ConfigError, match="one printable line"):
-        sbatch_text(replace(options, name=f"{options.cluster.job_name_prefix}{options.name}"))
+        job("python3 a.py", name, **{key: (text,) if key == "exclude" else text})
 
 
 @pytest.mark.parametrize(("mount", "pair"), [("/a", "/a:/a"), ("/a:/b", "/a:/b")])
 def test_a_bare_mount_stands_at_the_same_place_inside(mount: str, pair: str) -> None:
-    assert mount_pair(mount) == pair
+    assert f"--container-mounts {pair} " in container_flags("IMG", [mount], [], "/l/%j")
 
 
 def test_a_command_with_quotes_stays_one_word() -> None:
-    assert "sh -c 'echo '\"'\"'a b'\"'\"'; rm x'" in sbatch_text(job("echo 'a b'; rm x"))
+    assert "sh -c 'echo '\"'\"'a b'\"'\"'; rm x'" in job("echo 'a b'; rm x")
 
 
 def test_further_options_come_after_nvidia_s() -> None:
@@ -118,8 +112,8 @@ def test_further_options_come_after_nvidia_s() -> None:
         "gres": "gpu:h100:8",
         "sbatch_args": ("--constraint='a b'", "-x n1"),
     }
-    before = sbatch_text(job("c1", partition="batch")).split("\n\n")
-    after = sbatch_text(job("c1", partition="batch", **further)).split("\n\n")
+    before = job("c1", partition="batch").split("\n\n")
+    after = job("c1", partition="batch", **further).split("\n\n")
     lines = ["--qos=high", "--gres=gpu:h100:8", "--constraint='a b'", "-x n1"]
     assert after[0] == "\n".join([before[0], *(f"#SBATCH {line}" for line in lines)])
     assert after[1:] == before[1:]
@@ -128,13 +122,14 @@ def test_further_options_come_after_nvidia_s() -> None:
 @pytest.mark.parametrize("text", ["wrap=x", "--a\n#SBATCH --wrap=planted", "--comment='open", ""])
 def test_a_further_option_is_one_whole_option(text: str) -> None:
     with pytest.raises(ConfigError):
-        sbatch_text(job("c1", sbatch_args=(text,)))
+        job("c1", sbatch_args=(text,))
 
 
 def test_the_same_options_are_words_of_sbatch_for_our_own_launches() -> None:
-    cluster = job("", partition="p", comment="it's $x", exclusive=True, mem="0", qos="q").cluster
-    words = sbatch_words(replace(cluster, sbatch_args=("--constraint='a b' -x n1",)), "gpt")
+    further = ("--constraint='a b' -x n1",)
+    wanted = cluster(partition="p", comment="it's $x", mem="0", qos="q", sbatch_args=further)
+    words = sbatch_words(wanted, "gpt")
     assert words == (
-        *("--job-name=gpt", "--partition=p", "--mem=0", "--comment=it's $x", "--qos=q"),
-        *("--exclusive", "--constraint=a b", "-x", "n1"),
+        *("--partition=p", "--job-name=gpt", "--mem=0", "--exclusive", "--comment=it's $x"),
+        *("--qos=q", "--constraint=a b", "-x", "n1"),
     )
