@@ -12,15 +12,14 @@ from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
     FailedTrial,
-    Measurement,
-    Prediction,
     PredictionTable,
     Record,
-    Trial,
 )
 from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
+
+from ..builders import launch, measured, predicted, trial_of
 
 
 def candidate(micro: int) -> Candidate:
@@ -32,20 +31,12 @@ def pool(*micro_batches: int) -> CandidateTable:
 
 
 def measure(number: int, micro: int, step_s: float, predicted_s: float | None = None) -> Record:
-    trial = Trial(number=number, name=str(number), candidate=candidate(micro), space="z0")
-    return Record(
-        trial=trial,
-        outcome=Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1),
-        wall_s=0.0,
-        prediction=Prediction(peak_bytes=None, step_s=predicted_s, band=None, how=""),
-    )
+    outcome = measured(step_s, samples=micro)
+    return launch(trial_of(number, candidate(micro)), outcome, predicted_s, wall_s=0.0)
 
 
 def predictions(*steps_s: float) -> PredictionTable:
-    unknown = np.full(len(steps_s), math.nan)
-    return PredictionTable(
-        peak_bytes_C=unknown, step_s_C=np.array(steps_s, float), band=None, how=""
-    )
+    return predicted(steps_s)
 
 
 def propose(
@@ -135,13 +126,7 @@ def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:
 
 
 def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
-    return PredictionTable(
-        peak_bytes_C=np.array(peaks_bytes, float),
-        step_s_C=np.array(steps_s),
-        band=0.1,
-        how="",
-        limit_bytes=1000.0,
-    )
+    return predicted(steps_s, peaks_bytes, band=0.1, limit_bytes=1000.0)
 
 
 def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
@@ -152,11 +137,7 @@ def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
 
 def test_failures_alone_leave_the_order_of_the_predictions() -> None:
     failure = Failure(kind=FailureKind.CRASHED, detail="")
-    crashed = Record(
-        trial=Trial(number=0, name="t", candidate=candidate(9), space="z0"),
-        outcome=FailedTrial(failure=failure),
-        wall_s=0.0,
-    )
+    crashed = launch(trial_of(0, candidate(9)), FailedTrial(failure=failure))
     found = propose(
         pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, metric="latency"
     )
@@ -194,10 +175,7 @@ def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
     rows, history = pool(63, 1), (measure(0, 8, 1.0, 1.0),)
     alone = propose(rows, predictions(1.0, 1.0), history=history, metric="latency")
     near = (63, 1)[alone[0]]
-    running = tuple(
-        Trial(number=1 + i, name=f"r{i}", candidate=candidate(near + 1 + i), space="z0")
-        for i in range(3)
-    )
+    running = tuple(trial_of(1 + i, candidate(near + 1 + i)) for i in range(3))
     beside = propose(
         rows, predictions(1.0, 1.0), history=history, pending=running, metric="latency"
     )
