@@ -345,7 +345,6 @@ def _price(times: StageSeconds) -> SplitPrice:
 
 
 def _fastest(group: Ints, seconds: Floats, most: int) -> Ints:
-    """Numbers of the fastest rows of each group."""
     order = np.lexsort((seconds, group))
     starts = np.r_[True, group[order][1:] != group[order][:-1]]
     rank = np.arange(len(order)) - np.maximum.accumulate(
