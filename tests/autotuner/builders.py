@@ -54,7 +54,7 @@ def trial_of(number: int = 1, what: OneLayout | Candidate = Layout(), name: str 
     return Trial(number=number, name=name or f"t{number}", candidate=candidate, space="z0")
 
 
-def measured(*step_s: float, samples: int = 1, peak: int | None = None) -> Measurement:
+def measurement(*step_s: float, samples: int = 1, peak: int | None = None) -> Measurement:
     """Steps of a launch; ``peak`` is of 100 bytes."""
     memory = None
     if peak is not None:
@@ -76,7 +76,7 @@ def launch(
     return Record(trial=trial, outcome=outcome, wall_s=wall_s, prediction=prediction)
 
 
-def predicted(
+def prediction_table(
     step_s: Sequence[float], peaks: Sequence[float] = (), *, band: float | None = None, **told: Any
 ) -> PredictionTable:
     """Predictions of rows; without ``peaks`` their memory is not known."""

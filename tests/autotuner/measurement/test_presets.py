@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import ConfigError
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 QUIET = Noise(between=0.01, between_freedom=30.0, within=0.01, within_freedom=30.0)
@@ -54,7 +54,7 @@ def record(number: int, step_s: float) -> Record:
 
 
 def measure(*step_s: float) -> Measurement:
-    return measured(*step_s, samples=10, peak=10)
+    return measurement(*step_s, samples=10, peak=10)
 
 
 def play(effort: Effort) -> Playoff:

@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import AppliedStrategy, Precision, Recompute
 from autoconf_launch.launcher.report.search import meaning_text
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 APPLIED = AppliedStrategy(
     zero_stage=0,
@@ -27,7 +27,7 @@ def record(
     number: int, *losses: float, batch: int = 4, precision: Precision = Precision.FP32
 ) -> Record:
     applied = replace(APPLIED, precision=precision)
-    outcome = replace(measured(1.0, samples=batch), applied=applied, all_losses=losses)
+    outcome = replace(measurement(1.0, samples=batch), applied=applied, all_losses=losses)
     return launch(trial_of(number, {"micro_batch": batch}), outcome)
 
 

@@ -26,7 +26,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import Failure, FailureKind
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
@@ -35,7 +35,7 @@ Answer = Callable[[Trial], Outcome]
 
 
 def steps_of(step_s: float, peak: int | None = None) -> Measurement:
-    return measured(step_s, step_s * 1.01, step_s * 0.99, samples=10, peak=peak)
+    return measurement(step_s, step_s * 1.01, step_s * 0.99, samples=10, peak=peak)
 
 
 def record(number: int, outcome: Outcome) -> Record:

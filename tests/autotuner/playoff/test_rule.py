@@ -31,7 +31,7 @@ from autoconf_launch.autotuner.space import OBJECTIVES, Record, Turn
 from autoconf_launch.core import Layout
 
 from ..builders import launch as launch_of
-from ..builders import measured, trial_of
+from ..builders import measurement, trial_of
 from .test_playoff import CRASH, playoff_of, run, runs_of, truth
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -51,7 +51,7 @@ class Machine:
 
 
 def record(steps: Sequence[float], turn: Turn | None) -> Record:
-    return launch_of(replace(trial_of(), final=True, turn=turn), measured(*steps))
+    return launch_of(replace(trial_of(), final=True, turn=turn), measurement(*steps))
 
 
 def compare(slower: Contender, faster: Contender) -> PairedEstimate:
@@ -217,7 +217,7 @@ def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> 
     """A trial with its own split of a global batch; trial 0 is micro-batch 4 of 8."""
     layout = Layout(micro_batch=micro, accumulation=accumulation)
     steps = (step_s, step_s * 1.01, step_s * 0.99)
-    outcome = measured(*steps, samples=layout.global_batch)
+    outcome = measurement(*steps, samples=layout.global_batch)
     return launch_of(trial_of(number, layout), outcome)
 
 

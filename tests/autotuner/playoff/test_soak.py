@@ -12,11 +12,11 @@ from autoconf_launch.core import Aside, Asides, Candidate, Failure, FailureKind,
 from autoconf_launch.launcher.report import lack_of_time_text, refused_text
 from autoconf_launch.launcher.report.search import refusal_text
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 
 def make(peak: int) -> Measurement:
-    return dataclasses.replace(measured(*(1.0,) * 4, peak=peak), first_step=3)
+    return dataclasses.replace(measurement(*(1.0,) * 4, peak=peak), first_step=3)
 
 
 def failure(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:

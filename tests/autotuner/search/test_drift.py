@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import Failure, FailureKind
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
 SECONDS = st.floats(0.01, 100.0)
@@ -27,7 +27,7 @@ LOADED = 2.0
 
 
 def steps_of(step_s: float) -> Measurement:
-    return measured(step_s, step_s, samples=8)
+    return measurement(step_s, step_s, samples=8)
 
 
 def trial(number: int, step_s: float) -> Record:

@@ -6,7 +6,7 @@ from autoconf_launch.autotuner.search import ListedStudy, StopKind
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Failure, FailureKind, Layout, MemoryUse
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 
 def trial(number: int, micro_batch: int = 1, accumulation: int = 8) -> Trial:
@@ -19,7 +19,7 @@ def study(*trials: Trial, most_steps: int = 50, most_s: float = 60.0) -> ListedS
 
 
 def measure(one: Trial, step_s: float) -> Record:
-    return launch(one, measured(step_s, samples=16))
+    return launch(one, measurement(step_s, samples=16))
 
 
 def failure(one: Trial, kind: FailureKind, *, free: int = 10) -> Record:

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.strategies import CurveGains
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 from autoconf_launch.launcher.report import bound_text
 
-from ..builders import launch, measured, predicted, trial_of
+from ..builders import launch, measurement, prediction_table, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 
@@ -27,7 +27,7 @@ def candidate(accumulation: int) -> Candidate:
 
 
 def record(accumulation: int, step_s: float, predicted_s: float | None = 1.0) -> Record:
-    trial, outcome = trial_of(1, candidate(accumulation)), measured(step_s, samples=16)
+    trial, outcome = trial_of(1, candidate(accumulation)), measurement(step_s, samples=16)
     return launch(trial, outcome, predicted_s, band=0.1, least_step_s=0.5)
 
 
@@ -41,7 +41,7 @@ def certificate(
     """Remaining rows besides a best one that was predicted and measured at 1 s."""
     table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
     least_step_s_C = None if least_s is None else np.array(least_s)
-    told = predicted(
+    told = prediction_table(
         predicted_s, peaks or (), band=0.1, least_step_s_C=least_step_s_C, limit_bytes=1000.0
     )
     curves = None if most is None else gains(most)

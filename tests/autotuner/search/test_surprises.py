@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import Layout
 
-from ..builders import launch, measured, trial_of
+from ..builders import launch, measurement, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 
@@ -22,7 +22,7 @@ THROUGHPUT = OBJECTIVES["throughput"]
 def trial(number: int, predicted_s: float, step_s: float) -> Record:
     layout = Layout(micro_batch=number + 1, accumulation=8)
     samples = layout.global_batch
-    outcome = measured(*(samples * step_s,) * 3, samples=samples)
+    outcome = measurement(*(samples * step_s,) * 3, samples=samples)
     return launch(trial_of(number, layout), outcome, samples * predicted_s, band=0.1)
 
 

@@ -14,13 +14,13 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.autotuner.strategies import chance_to_fit, marginal_rows
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
-from ..builders import launch, measured, predicted, trial_of
+from ..builders import launch, measurement, prediction_table, trial_of
 
 LIMIT = 1_000
 
 
 def predictions(*peaks: float, limit: float | None = LIMIT) -> PredictionTable:
-    return predicted([1.0] * len(peaks), peaks, limit_bytes=limit)
+    return prediction_table([1.0] * len(peaks), peaks, limit_bytes=limit)
 
 
 def odds(*peaks: float, history: tuple[Record, ...] = ()) -> list[float]:
@@ -35,7 +35,7 @@ def record(outcome: Outcome, told: int) -> Record:
 
 def ran(told: int, peak: int) -> Record:
     memory = MemoryUse(free_before_bytes=LIMIT, peak_bytes=peak, limit_bytes=LIMIT)
-    return record(replace(measured(1.0), memory=memory), told)
+    return record(replace(measurement(1.0), memory=memory), told)
 
 
 def full(told: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:

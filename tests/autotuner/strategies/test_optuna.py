@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space import CandidateTable, FailedTrial, Record,
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout, MemoryUse
 
-from ..builders import launch, measured, table, trial_of
+from ..builders import launch, measurement, table, trial_of
 
 
 def candidate(micro: int) -> Candidate:
@@ -26,7 +26,7 @@ def trial(number: int, micro: int) -> Trial:
 
 
 def measure(number: int, micro: int, step_s: float) -> Record:
-    return launch(trial(number, micro), measured(step_s, samples=micro), wall_s=0.0)
+    return launch(trial(number, micro), measurement(step_s, samples=micro), wall_s=0.0)
 
 
 def failure(number: int, micro: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:

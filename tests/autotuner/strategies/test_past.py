@@ -10,11 +10,11 @@ from autoconf_launch.autotuner.strategies import Ask, ModelBased, PastTime, load
 from autoconf_launch.autotuner.strategies.past import as_records
 from autoconf_launch.core import Candidate, Layout
 
-from ..builders import launch, measured, predicted, table, trial_of
+from ..builders import launch, measurement, prediction_table, table, trial_of
 
 MICROS = (2, 4, 8, 16)
 POOL = table(*({"micro_batch": micro} for micro in MICROS))
-EQUAL = predicted(MICROS, band=0.3)
+EQUAL = prediction_table(MICROS, band=0.3)
 PAST = tuple(
     PastTime(candidate=Candidate(layout=Layout(micro_batch=micro)), step_s=step_s)
     for micro, step_s in ((1, 3.0), (2, 6.0), (4, 2.0), (8, 24.0), (16, 48.0), (64, 1.0))
@@ -24,7 +24,7 @@ PAST = tuple(
 
 def now(number: int, micro: int, step_s: float) -> Record:
     trial = trial_of(number, {"micro_batch": micro}, f"m{micro}")
-    return launch(trial, measured(step_s, samples=micro), float(micro), wall_s=0.0, band=0.3)
+    return launch(trial, measurement(step_s, samples=micro), float(micro), wall_s=0.0, band=0.3)
 
 
 def test_earlier_times_are_scaled_to_what_was_measured_then_and_now() -> None:

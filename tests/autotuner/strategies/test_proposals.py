@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 
-from ..builders import launch, measured, predicted, trial_of
+from ..builders import launch, measurement, prediction_table, trial_of
 
 
 def candidate(micro: int) -> Candidate:
@@ -31,12 +31,12 @@ def pool(*micro_batches: int) -> CandidateTable:
 
 
 def measure(number: int, micro: int, step_s: float, predicted_s: float | None = None) -> Record:
-    outcome = measured(step_s, samples=micro)
+    outcome = measurement(step_s, samples=micro)
     return launch(trial_of(number, candidate(micro)), outcome, predicted_s, wall_s=0.0)
 
 
 def predictions(*steps_s: float) -> PredictionTable:
-    return predicted(steps_s)
+    return prediction_table(steps_s)
 
 
 def propose(
@@ -126,7 +126,7 @@ def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:
 
 
 def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
-    return predicted(steps_s, peaks_bytes, band=0.1, limit_bytes=1000.0)
+    return prediction_table(steps_s, peaks_bytes, band=0.1, limit_bytes=1000.0)
 
 
 def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:

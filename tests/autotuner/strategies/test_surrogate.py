@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.strategies import costs, learn_costs, surrogate
 from autoconf_launch.autotuner.strategies.belief import Belief
 from autoconf_launch.core import Candidate, Layout
 
-from ..builders import launch, measured, predicted, trial_of
+from ..builders import launch, measurement, prediction_table, trial_of
 
 OBJECTIVE = OBJECTIVES["latency"]
 BAND = 0.2
@@ -42,9 +42,9 @@ def learn(knobs: int, seconds: Floats, *, predicted_s: float | None = None) -> B
     rows = candidates(knobs)
     predictions = None
     if predicted_s is not None:
-        predictions = predicted([predicted_s] * len(rows), band=BAND)
+        predictions = prediction_table([predicted_s] * len(rows), band=BAND)
     records = [
-        launch(trial_of(n, row), measured(float(step_s)), predicted_s, wall_s=0.0, band=BAND)
+        launch(trial_of(n, row), measurement(float(step_s)), predicted_s, wall_s=0.0, band=BAND)
         for n, (row, step_s) in enumerate(zip(rows, seconds, strict=False))
     ]
     pool = CandidateTable.from_candidates(rows)
