@@ -12,14 +12,16 @@ from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
     FailedTrial,
+    Objective,
     PredictionTable,
     Record,
 )
-from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 
 from ..builders import launch, measurement, prediction_table, trial_of
+
+LATENCY = OBJECTIVES["latency"]
 
 
 def candidate(micro: int) -> Candidate:
@@ -43,11 +45,11 @@ def propose(
     table: CandidateTable,
     told: PredictionTable | None = None,
     *,
-    metric: MetricName = "throughput",
+    objective: Objective = OBJECTIVES["throughput"],
     **given: Any,
 ) -> tuple[int, ...]:
     """Proposals of the default strategy."""
-    search = load_strategy("model_based", OBJECTIVES[metric])
+    search = load_strategy("model_based", objective)
     return search.propose(Ask(pool=table, predictions=told, **given))
 
 
@@ -68,7 +70,7 @@ def test_the_model_begins_with_the_best_predicted_cost_of_a_sample() -> None:
 
 
 def test_the_model_begins_with_the_shortest_step_where_latency_counts() -> None:
-    found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3, metric="latency")
+    found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3, objective=LATENCY)
     assert found == (0, 1, 2)
 
 
@@ -131,7 +133,7 @@ def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
 
 def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
     seconds = (5.0, 3.0, 4.0, 1.0, 2.0)
-    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, metric="latency")
+    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, objective=LATENCY)
     assert found == tuple(np.argsort(seconds).tolist())
 
 
@@ -139,25 +141,27 @@ def test_failures_alone_leave_the_order_of_the_predictions() -> None:
     failure = Failure(kind=FailureKind.CRASHED, detail="")
     crashed = launch(trial_of(0, candidate(9)), FailedTrial(failure=failure))
     found = propose(
-        pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, metric="latency"
+        pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, objective=LATENCY
     )
     assert found == (1, 0)
 
 
 def test_what_hardly_fits_is_left_until_its_gain_is_worth_the_risk() -> None:
     fast_but_full = limit(1200.0, 500.0, steps_s=(1.0, 1.05))
-    assert propose(pool(1, 2), fast_but_full, count=2, metric="latency") == (1, 0)
+    assert propose(pool(1, 2), fast_but_full, count=2, objective=LATENCY) == (1, 0)
 
 
 def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
     far_faster = limit(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
-    assert propose(pool(1, 2, 3), far_faster, metric="latency") == (0,)
+    assert propose(pool(1, 2, 3), far_faster, objective=LATENCY) == (0,)
 
 
 def test_measurements_far_below_their_predictions_draw_the_search_to_its_neighbours() -> None:
     sizes_s = ((1, 1.0), (3, 1.0), (64, 0.5), (48, 0.5))
     history = tuple(measure(n, *size_s, 1.0) for n, size_s in enumerate(sizes_s))
-    found = propose(pool(2, 32), predictions(1.0, 1.0), history=history, count=2, metric="latency")
+    found = propose(
+        pool(2, 32), predictions(1.0, 1.0), history=history, count=2, objective=LATENCY
+    )
     assert found == (1, 0)
 
 
@@ -166,18 +170,18 @@ def test_a_batch_does_not_stay_in_one_region() -> None:
     seconds = (*[1.0] * 7, 1.01)
     micro_batches = (64, 65, 66, 67, 68, 69, 70, 1)
     found = propose(
-        pool(*micro_batches), predictions(*seconds), history=around(16), count=3, metric="latency"
+        pool(*micro_batches), predictions(*seconds), history=around(16), count=3, objective=LATENCY
     )
     assert 7 in found
 
 
 def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
     rows, history = pool(63, 1), (measure(0, 8, 1.0, 1.0),)
-    alone = propose(rows, predictions(1.0, 1.0), history=history, metric="latency")
+    alone = propose(rows, predictions(1.0, 1.0), history=history, objective=LATENCY)
     near = (63, 1)[alone[0]]
     running = tuple(trial_of(1 + i, candidate(near + 1 + i)) for i in range(3))
     beside = propose(
-        rows, predictions(1.0, 1.0), history=history, pending=running, metric="latency"
+        rows, predictions(1.0, 1.0), history=history, pending=running, objective=LATENCY
     )
     assert beside != alone
 
