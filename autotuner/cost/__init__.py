@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Roofline,
         TracedOperations,
         block_operations,
+        forward_flops_per_token,
         frozen_passes_s,
         measured_timings,
         rank_weights,
@@ -164,7 +165,8 @@ else:
             ".inner": "GATHERED_MATRICES InnerTimes inner_times",
             ".kernel_times": (
                 "GRADIENT_BYTES KernelTimes Roofline TracedOperations block_operations "
-                "frozen_passes_s measured_timings rank_weights update_traffic_bytes"
+                "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
+                "update_traffic_bytes"
             ),
             ".layer": (
                 "Kernels Product attention_products attention_times expert_products "

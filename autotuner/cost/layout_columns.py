@@ -63,6 +63,11 @@ class LayoutColumns:
         """Length of each axis, all columns broadcast."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in _NAMES))
 
+    def in_sequences(self, workload: Workload) -> LayoutColumns:
+        """The layouts with micro-batches of sequences if a sample has several."""
+        count = workload.sequences_per_sample
+        return self if count == 1 else replace(self, micro_batch_C=self.micro_batch_C * count)
+
     @property
     def shards_C(self) -> Ints:
         """Ranks over which ZeRO shards."""

@@ -275,7 +275,7 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
         parts = _combine(columns, kernels, exchange, sends=sends)
         return replace(parts, frozen_s_C=frozen_passes_s(columns, workload, machine))
 
-    return _recomputed_in_part(layouts, kernels.layers, of)
+    return _recomputed_in_part(layouts.in_sequences(workload), kernels.layers, of)
 
 
 def profiled_step_parts(

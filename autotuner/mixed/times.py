@@ -228,6 +228,7 @@ class StageRows:
 
 def stage_seconds(rows: StageRows, stack: Stack | None = None) -> StageSeconds:
     """Lines of all rows; ``stack``: an encoder's or a decoder's layers, None: the mean layer."""
+    rows = replace(rows, columns=rows.columns.in_sequences(rows.workload))
     first, last, layer, forward, compute = _micro_batch_s(rows, stack)
     fixed = np.zeros(layer.shape)
     fixed[:, 0] += first[:, 0]
