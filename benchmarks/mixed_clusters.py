@@ -41,7 +41,7 @@ from autoconf_launch.autotuner.mixed import (
 )
 from autoconf_launch.autotuner.mixed.candidates import sorted_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
-from autoconf_launch.autotuner.mixed.times import pipeline_s, stage_seconds
+from autoconf_launch.autotuner.mixed.times import StageRows, pipeline_s, stage_seconds
 from autoconf_launch.autotuner.planner import Plan
 from autoconf_launch.autotuner.space import Floats, Ints
 from autoconf_launch.core import Degrees, Layout, Precision, Recompute, Workload
@@ -301,7 +301,8 @@ def _best_of_all(
     limits_K = np.array([kind.memory_bytes for kind in kinds])
     best_s = np.inf
     for place in range(len(orders)):
-        times = stage_seconds(columns, places, np.full(len(splits), place), workload, kinds)
+        here = places.take(np.array([place]))
+        times = stage_seconds(StageRows.at_first(columns, here, workload, kinds))
         limits = np.where(places.ranks_OSK[place] > 0, limits_K, np.inf).min(axis=1)
         fits = (peaks <= limits).all(axis=1)
         best_s = min(best_s, float(np.where(fits, times.step_s(splits), np.inf).min()))

@@ -242,7 +242,6 @@ def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> 
 
 
 def _widths(a: Architecture) -> tuple[int, int, int]:
-    """Values of one token's queries, keys and values."""
     if a.latent:
         width = a.heads * (a.head + a.latent.rope_head)
         return width, width, a.heads * a.latent.value_head
@@ -406,7 +405,6 @@ def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
 
 
 def _recomputed_layers(columns: LayoutColumns, count_SC: Floats) -> Floats:
-    """Layers of each stage that are recomputed in full."""
     wanted_C = columns.recompute_layers_C
     covered_SC = np.where(wanted_C < 0, count_SC, np.minimum(wanted_C, count_SC))
     return np.asarray(covered_SC * (columns.recompute_C == FULL))

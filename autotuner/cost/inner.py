@@ -419,7 +419,6 @@ def joining_s(
 def _split_s(
     block: BlockSpec, inner: InnerLayouts, network: Network, hidden_U: Floats, passes_U: Floats
 ) -> Floats:
-    """Collectives of all pieces of one block over tensor ranks."""
     assert block.split is not None
     columns, rows = float(block.split.columns), float(block.split.rows)
     plain_U = rows * passes_U + columns

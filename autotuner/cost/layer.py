@@ -259,7 +259,6 @@ def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
 
 
 def _on_one_rank(inner: InnerLayouts) -> InnerLayouts:
-    """The same layouts without tensor parallelism."""
     return replace(inner, tensor_U=np.ones_like(inner.tensor_U))
 
 

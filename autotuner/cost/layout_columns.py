@@ -256,8 +256,9 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
     else:
         flat, which = _on_axes(columns)
     columns_U: dict[str, Any] = dict(zip(_INNER_NAMES, flat, strict=True))
-    switches = {name: columns_U[name].astype(np.bool_) for name in ("sequence_U", "sharded_U")}
-    return InnerLayouts(**{**columns_U, **switches}), which
+    for name in ("sequence_U", "sharded_U"):
+        columns_U[name] = columns_U[name].astype(np.bool_)
+    return InnerLayouts(**columns_U), which
 
 
 def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerLayouts, Ints]:

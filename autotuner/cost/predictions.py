@@ -7,7 +7,7 @@ run or a trace (``ModelSpec``), on whatever machines there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -123,24 +123,21 @@ def _by_formula(
     peak_bytes_C, host_bytes_C = peak_bytes(layouts, workload), None
     if layouts.offload_C.any():
         host_bytes_C = host_bytes(layouts, workload, machine.gpus_per_node)
-    how = "the planner's time model"
+    found = PredictionTable(
+        peak_bytes_C=peak_bytes_C,
+        step_s_C=np.full_like(peak_bytes_C, np.nan),
+        band=STEP_TIME_BAND,
+        how="the planner's time model",
+        host_bytes_C=host_bytes_C,
+    )
     if layouts.recompute_C.ndim > 1:
-        return PredictionTable(
-            peak_bytes_C=peak_bytes_C,
-            step_s_C=step_seconds(layouts, workload, machine),
-            band=STEP_TIME_BAND,
-            how=how,
-            host_bytes_C=host_bytes_C,
-        )
+        return replace(found, step_s_C=step_seconds(layouts, workload, machine))
     parts = step_parts(layouts, workload, machine)
     step_s_C, factor = parts.step_s_C, 1.0 if calibration is None else calibration
-    return PredictionTable(
-        peak_bytes_C=peak_bytes_C,
+    return replace(
+        found,
         step_s_C=step_s_C * factor,
-        band=STEP_TIME_BAND,
-        how=how,
         least_step_s_C=least_step_s(layouts, workload, machine),
-        host_bytes_C=host_bytes_C,
         parts=tuple(
             (name, np.broadcast_to(seconds, step_s_C.shape) * factor)
             for name, seconds in parts.named_parts()

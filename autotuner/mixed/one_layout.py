@@ -24,9 +24,7 @@ from ..planner import StagePlan
 from ..space import Bools, Floats, Ints
 from .kinds import MachineKind
 from .places import StagePlaces, place_stages
-from .times import StageSeconds, decoder_share, seconds_of_makes
-
-_ROW = np.zeros(1, np.int64)
+from .times import StageRows, StageSeconds, decoder_share, seconds_of_makes
 
 
 def replica_kinds(
@@ -68,14 +66,15 @@ def uneven_seconds(
     """
     share = decoder_share(workload.architecture, np.array([layers]))
     largest = with_micro_batch(columns, int(micro_SK.max()))
-    whole = seconds_of_makes(largest, places, _ROW, workload, kinds, share)
+    rows = StageRows.at_first(largest, places, workload, kinds)
+    whole = seconds_of_makes(rows, share)
     names = ("layer_s_RS", "fixed_s_RS", "layer_forward_s_RS", "fixed_forward_s_RS")
     slowest: dict[str, Any] = {name: np.zeros_like(whole.layer_s_RS) for name in names}
     for kind in range(len(kinds)):
         alone = only_on(places, kind)
         for samples in np.unique(micro_SK[:, kind][micro_SK[:, kind] > 0]).tolist():
             given = with_micro_batch(columns, samples)
-            one = seconds_of_makes(given, alone, _ROW, workload, kinds, share)
+            one = seconds_of_makes(replace(rows, columns=given, places=alone), share)
             mine = micro_SK[:, kind] == samples
             for name, seconds in slowest.items():
                 slowest[name] = np.where(mine, np.maximum(seconds, getattr(one, name)), seconds)
@@ -148,10 +147,8 @@ def uneven_samples(
     seconds_DB = np.zeros((replicas, len(sizes)))
     most_D = np.full(replicas, len(sizes))
     for kind, node in enumerate(kinds):
-        rows = np.zeros(len(sizes), np.int64)
-        alone = only_on(places, kind)
-        times = seconds_of_makes(many, alone, rows, workload, kinds, share)
-        one = times.busy_s(split)
+        rows = StageRows.at_first(many, only_on(places, kind), workload, kinds)
+        one = seconds_of_makes(rows, share).busy_s(split)
         here_DS = here_DSK[:, :, kind]
         slowest = np.where(here_DS[:, None, :], one[None], 0.0).max(axis=2)
         seconds_DB = np.maximum(seconds_DB, slowest)

@@ -18,7 +18,7 @@ from .candidates import Layouts, MixedQuestion, Rows, Wanted, sorted_orders
 from .kinds import usd_per_hour
 from .one_layout import given_stages, stage_kinds, uneven_samples
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
-from .times import StageSeconds, decoder_share, seconds_of_cuts, seconds_of_makes
+from .times import StageRows, StageSeconds, decoder_share, seconds_of_cuts, seconds_of_makes
 
 _MOVED = 8
 """Rows of each part whose layers are moved one by one."""
@@ -64,7 +64,7 @@ def mixed_plan(question: MixedQuestion) -> Plan:
         found += _split_all(rows, question, best_s_P)
     return Plan(
         considered=considered,
-        safe=sum(one.seen.feasible for one in found),
+        safe=sum(len(one.seen.part_R) for one in found),
         best=tuple(_best_rows(found, question)),
     )
 
@@ -93,18 +93,9 @@ def _split_anyway(rows: Rows, question: MixedQuestion) -> _Contenders:
     possible = np.flatnonzero(feasible_rows(chains))
     chains, times, rows = chains.take(possible), times.take(possible), rows.take(possible)
     split, step_s = split_layers(chains, _price(times))
+    seen = _Seen.of(rows, chains.step_bound_s_R)
     every = _Contenders(
-        rows=rows,
-        chains=chains,
-        times=times,
-        layers_RS=split,
-        step_s_R=step_s,
-        seen=_Seen(
-            part_R=rows.part_R,
-            layout_R=rows.layout_R,
-            bound_s_R=chains.step_bound_s_R,
-            step_s_R=step_s,
-        ),
+        rows=rows, chains=chains, times=times, layers_RS=split, step_s_R=step_s, seen=seen
     )
     columns = rows.layouts.take(rows.layout_R)
     mesh = (columns.tensor_C, columns.data_C, columns.micro_batch_C)
@@ -150,10 +141,15 @@ class _Seen:
     bound_s_R: Floats
     step_s_R: Floats
 
-    @property
-    def feasible(self) -> int:
-        """Number of rows that fit."""
-        return len(self.part_R)
+    @staticmethod
+    def of(rows: Rows, bound_s_R: Floats) -> _Seen:
+        """The rows, before any step is known."""
+        return _Seen(
+            part_R=rows.part_R,
+            layout_R=rows.layout_R,
+            bound_s_R=bound_s_R,
+            step_s_R=np.full(len(bound_s_R), np.inf),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -275,12 +271,7 @@ def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders
         return None
     chains, times, rows = chains.take(possible), times.take(possible), rows.take(possible)
     bound_s = chains.step_bound_s_R + times.host_s_R
-    seen = _Seen(
-        part_R=rows.part_R,
-        layout_R=rows.layout_R,
-        bound_s_R=bound_s,
-        step_s_R=np.full(len(bound_s), np.inf),
-    )
+    seen = _Seen.of(rows, bound_s)
     winning = np.flatnonzero(bound_s < best_s_P[rows.part_R])
     if not len(winning):
         return None
@@ -303,15 +294,21 @@ def _chains(rows: Rows, question: MixedQuestion) -> tuple[Rows, Chains, StageSec
 
     Of these only those are kept whose bound is near the lowest of their row.
     """
-    model, workload = question.workload.architecture, question.workload
+    model = question.workload.architecture
     room, columns = _room(rows, question), rows.layouts.take(rows.layout_R)
-    where = (columns, rows.places, rows.place_R, workload, question.kinds)
+    placed = StageRows(
+        columns=columns,
+        places=rows.places,
+        place_R=rows.place_R,
+        workload=question.workload,
+        kinds=question.kinds,
+    )
     every = all_layers(model)
     if not model.encoder_layers or rows.stages == 1:
         share = decoder_share(model, np.full((1, 1), every))
-        times = seconds_of_makes(*where, share)
+        times = seconds_of_makes(placed, share)
         return rows, _chain(times, room, (every,), None), times
-    times, numbers, late = seconds_of_cuts(*where)
+    times, numbers, late = seconds_of_cuts(placed)
     chains = _chain(times, room[numbers], (model.encoder_layers, model.layers), late)
     bounds = np.where(feasible_rows(chains), chains.step_bound_s_R, np.inf)
     lowest = bounds.reshape(len(room), -1).min(axis=1)[numbers]
@@ -345,7 +342,6 @@ def _price(times: StageSeconds) -> SplitPrice:
 
 
 def _fastest(group: Ints, seconds: Floats, most: int) -> Ints:
-    """Numbers of the fastest rows of each group."""
     order = np.lexsort((seconds, group))
     starts = np.r_[True, group[order][1:] != group[order][:-1]]
     rank = np.arange(len(order)) - np.maximum.accumulate(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -150,19 +151,41 @@ class StageSeconds:
         return np.asarray(sums + self.update_s_RS * weights)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rows:
-    """Layouts on their places, with the inputs of all formulas below.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageRows:
+    """Layouts on their places, whose pipelines have equally many stages.
 
-    ``ranks_RSK`` are the most ranks of a stage in one node of a kind.
+    Attributes:
+        columns: flat; virtual stages and offload are ignored.
+        places: places of stages for some orders of nodes.
+        place_R: which of these each row is on.
+        workload: a model known by its shapes.
+        kinds: as the places have them.
     """
 
     columns: LayoutColumns
     places: StagePlaces
     place_R: Ints
-    ranks_RSK: Ints
     workload: Workload
     kinds: Sequence[MachineKind]
+
+    @staticmethod
+    def at_first(
+        columns: LayoutColumns,
+        places: StagePlaces,
+        workload: Workload,
+        kinds: Sequence[MachineKind],
+    ) -> StageRows:
+        """All layouts on the first of the places."""
+        place_R = np.zeros(len(columns), np.int64)
+        return StageRows(
+            columns=columns, places=places, place_R=place_R, workload=workload, kinds=kinds
+        )
+
+    @cached_property
+    def ranks_RSK(self) -> Ints:
+        """Most ranks of a stage in one node of a kind."""
+        return np.asarray(self.places.ranks_OSK[self.place_R], np.int64)
 
     @property
     def physics(self) -> Physics:
@@ -203,32 +226,9 @@ class _Rows:
         return np.where(ranks > 1, each, 0.0), np.where(several, hops, 0.0)
 
 
-def stage_seconds(
-    columns: LayoutColumns,
-    places: StagePlaces,
-    place_R: Ints,
-    workload: Workload,
-    kinds: Sequence[MachineKind],
-    stack: Stack | None = None,
-) -> StageSeconds:
-    """Lines of all rows, whose pipelines have equally many stages.
-
-    Args:
-        columns: flat; virtual stages and offload are ignored.
-        places: places of stages for some orders.
-        place_R: which of these each row is on.
-        workload: a model known by its shapes.
-        kinds: as the places have them.
-        stack: the encoder's or the decoder's layers; None: the mean layer.
-    """
-    rows = _Rows(
-        columns=columns.in_sequences(workload),
-        places=places,
-        place_R=place_R,
-        ranks_RSK=places.ranks_OSK[place_R],
-        workload=workload,
-        kinds=kinds,
-    )
+def stage_seconds(rows: StageRows, stack: Stack | None = None) -> StageSeconds:
+    """Lines of all rows; ``stack``: an encoder's or a decoder's layers, None: the mean layer."""
+    rows = replace(rows, columns=rows.columns.in_sequences(rows.workload))
     first, last, layer, forward, compute = _micro_batch_s(rows, stack)
     fixed = np.zeros(layer.shape)
     fixed[:, 0] += first[:, 0]
@@ -257,13 +257,13 @@ def stage_seconds(
         cards_s_R=cards,
         after_s_R=after,
         host_s_R=_host_s(rows),
-        count_R=columns.accumulation_C,
-        overlaps=overlaps_reduction(workload.software),
+        count_R=rows.columns.accumulation_C,
+        overlaps=overlaps_reduction(rows.workload.software),
         physics=rows.physics,
     )
 
 
-def _host_s(rows: _Rows) -> Floats:
+def _host_s(rows: StageRows) -> Floats:
     """The host's own time, and frozen models on the slowest kind."""
     x, host = rows.columns, _roofline(rows.kinds[0], rows.workload)
     frozen_s = [frozen_passes_s(x, rows.workload, kind.machine) for kind in rows.kinds]
@@ -271,7 +271,7 @@ def _host_s(rows: _Rows) -> Floats:
     return np.asarray(host_s_R + np.max(frozen_s, axis=0), np.float64)
 
 
-def _micro_batch_s(rows: _Rows, stack: Stack | None) -> Iterator[Floats]:
+def _micro_batch_s(rows: StageRows, stack: Stack | None) -> Iterator[Floats]:
     """Seconds as in ``_SECONDS`` on the slowest kind of each stage, ZeRO 3's gathers apart."""
     whole = replace(rows.columns, zero_stage_C=np.zeros_like(rows.columns.zero_stage_C))
     inner, which = distinct(whole)
@@ -294,7 +294,7 @@ def _roofline(kind: MachineKind, workload: Workload) -> Roofline:
     return Roofline(workload=workload, machine=kind.machine)
 
 
-def _sends_s(rows: _Rows) -> tuple[Floats, Floats]:
+def _sends_s(rows: StageRows) -> tuple[Floats, Floats]:
     """Activations of a micro-batch to the next stage, cut over tensor and context ranks.
 
     Also the seconds that the busiest card sends in a step.
@@ -307,7 +307,7 @@ def _sends_s(rows: _Rows) -> tuple[Floats, Floats]:
     return np.asarray(sent[:, None] * each + rows.physics.network_latency_s), np.asarray(cards)
 
 
-def _weights(rows: _Rows) -> tuple[Floats, Floats]:
+def _weights(rows: StageRows) -> tuple[Floats, Floats]:
     """Weights of a rank besides its layers, on each stage, and of each of its layers."""
     x, model = rows.columns, rows.workload.architecture
     words = embedding_weights(model)
@@ -321,7 +321,7 @@ def _weights(rows: _Rows) -> tuple[Floats, Floats]:
 
 
 def _reductions_s(
-    rows: _Rows, weights_RS: Floats, layer_weights_R: Floats
+    rows: StageRows, weights_RS: Floats, layer_weights_R: Floats
 ) -> tuple[Floats, Floats]:
     """Seconds for a weight, and besides, in which replicas sum gradients once a step.
 
@@ -336,7 +336,7 @@ def _reductions_s(
     return line * each * passes[:, None], start * passes[:, None]
 
 
-def _gathers_s(rows: _Rows, compute_s_RS: Floats, layer_weights_R: Floats) -> Floats:
+def _gathers_s(rows: StageRows, compute_s_RS: Floats, layer_weights_R: Floats) -> Floats:
     """ZeRO 3's part of a layer: it gathers weights in both passes and scatters gradients."""
     x, work = rows.columns, rows.workload
     if not (sharded := x.zero_stage_C >= 3).any():
@@ -351,7 +351,7 @@ def _gathers_s(rows: _Rows, compute_s_RS: Floats, layer_weights_R: Floats) -> Fl
     return np.where(sharded[:, None], exposed_s(moved, compute_s_RS, rows.physics), 0.0)
 
 
-def _outside_s(rows: _Rows) -> Floats:
+def _outside_s(rows: StageRows) -> Floats:
     """Sharded embeddings are gathered twice, their gradients scattered; half of it is hidden."""
     x, work = rows.columns, rows.workload
     if not (sharded := x.zero_stage_C >= 3).any():
@@ -364,7 +364,7 @@ def _outside_s(rows: _Rows) -> Floats:
     return np.asarray(sharded * MOST_HIDDEN * (line[:, 0] * buffer[:, 0] + start[:, 0] + hops))
 
 
-def _tied_s(rows: _Rows) -> Floats:
+def _tied_s(rows: StageRows) -> Floats:
     """The first and the last stage sum the gradients of the embeddings that they share."""
     x, model = rows.columns, rows.workload.architecture
     if not model.tied_embeddings or rows.places.ranks_OSK.shape[1] == 1:
@@ -375,7 +375,7 @@ def _tied_s(rows: _Rows) -> Floats:
     return np.asarray(both * words / x.tensor_C * rows.places.tied_s_O[rows.place_R] + latency)
 
 
-def _update_s(rows: _Rows) -> Floats:
+def _update_s(rows: StageRows) -> Floats:
     """The optimizer reads and writes the state of a weight on the slowest memory of a stage."""
     physics = rows.physics
     moved = trained_share(rows.workload) * update_traffic_bytes(rows.workload, physics)
@@ -427,51 +427,25 @@ def decoder_share(model: Architecture, layers_RS: Ints) -> Floats:
     return np.asarray(1.0 - encoder / np.maximum(layers_RS, 1))
 
 
-def seconds_of_makes(
-    columns: LayoutColumns,
-    places: StagePlaces,
-    place_R: Ints,
-    workload: Workload,
-    kinds: Sequence[MachineKind],
-    share_RS: Floats,
-) -> StageSeconds:
+def seconds_of_makes(rows: StageRows, share_RS: Floats) -> StageSeconds:
     """Lines as of ``stage_seconds``; ``share_RS`` of a stage's layers are a decoder's, if any."""
-    if not workload.architecture.encoder_layers:
-        return stage_seconds(columns, places, place_R, workload, kinds)
-    encoder, decoder = _both_makes(columns, places, place_R, workload, kinds)
+    if not rows.workload.architecture.encoder_layers:
+        return stage_seconds(rows)
+    encoder, decoder = (stage_seconds(rows, one) for one in stacks(rows.workload))
     return encoder.blend(decoder, share_RS)
 
 
-def _both_makes(
-    columns: LayoutColumns,
-    places: StagePlaces,
-    place_R: Ints,
-    workload: Workload,
-    kinds: Sequence[MachineKind],
-) -> tuple[StageSeconds, StageSeconds]:
-    encoder, decoder = stacks(workload)
-    return (
-        stage_seconds(columns, places, place_R, workload, kinds, encoder),
-        stage_seconds(columns, places, place_R, workload, kinds, decoder),
-    )
-
-
-def seconds_of_cuts(
-    columns: LayoutColumns,
-    places: StagePlaces,
-    place_R: Ints,
-    workload: Workload,
-    kinds: Sequence[MachineKind],
-) -> tuple[StageSeconds, Ints, Bools]:
+def seconds_of_cuts(rows: StageRows) -> tuple[StageSeconds, Ints, Bools]:
     """Lines of each row once for each border between encoder and decoder.
 
     Returns:
         The lines, the number of each one's row, and which of its stages are the decoder's.
     """
-    encoder, decoder = _both_makes(columns, places, place_R, workload, kinds)
+    encoder, decoder = (stage_seconds(rows, one) for one in stacks(rows.workload))
     stages = encoder.layer_s_RS.shape[1]
-    cut = np.tile(np.arange(1, stages), len(columns))
-    numbers = np.repeat(np.arange(len(columns)), stages - 1)
+    count = len(rows.columns)
+    cut = np.tile(np.arange(1, stages), count)
+    numbers = np.repeat(np.arange(count), stages - 1)
     late = np.arange(stages) >= cut[:, None]
     times = encoder.take(numbers).blend(decoder.take(numbers), late.astype(np.float64))
     return times, numbers, late

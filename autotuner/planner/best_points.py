@@ -74,8 +74,6 @@ class Points:
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """Results so far."""
-
     rows: list[LayoutColumns] = field(default_factory=list)
     considered: int = 0
     too_large: int = 0
@@ -114,7 +112,6 @@ def risked_s(step_s_C: Floats, chance_C: Floats) -> Floats:
 
 
 def _look(grid: LayoutGrid, kept_C: Bools, question: PointQuestion, found: _Found) -> None:
-    """Price the cells of a piece, and keep the best cell of each point."""
     costs = estimate(grid.columns, question.training.workload, question.training.machine)
     peak_C, step_s_C, limit = costs.peak_bytes_C, costs.step_s_C, question.memory_bytes
     kept_C = np.broadcast_to(kept_C, grid.shape)

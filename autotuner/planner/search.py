@@ -291,8 +291,6 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class _Tally:
-    """Results so far."""
-
     best: Ranking
     apart: Ranking
     tightest: Ranking = field(default_factory=lambda: Ranking(most=1))
@@ -328,7 +326,6 @@ def plan(question: Question) -> Plan:
 def _look(
     grid: LayoutGrid, kept_C: Bools, question: Question, tally: _Tally, limited: dict[str, int]
 ) -> None:
-    """Price the cells of a piece, and keep the good ones."""
     limits, training = question.limits, question.training
     workload, machine = training.workload, training.machine
     costs = estimate(grid.columns, workload, machine)

@@ -26,7 +26,6 @@ class TimeRange:
     high_s: float
 
     def __add__(self, other: TimeRange) -> TimeRange:
-        """The range of both in sequence."""
         return TimeRange(low_s=self.low_s + other.low_s, high_s=self.high_s + other.high_s)
 
     def within(self, most_s: float) -> TimeRange:

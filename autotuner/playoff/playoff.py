@@ -276,7 +276,6 @@ class Playoff:
         return True
 
     def _bound_s(self, due: Sequence[Contender], *, beside: bool) -> float:
-        """Upper bound of the duration of these launches."""
         start_s = start_bound_s([*(one.searched for one in self.contenders), *self.records])
         together = self._together(due, beside=beside)
         launches = self._in_turn(due) if together else map(self._alone, due)

@@ -306,7 +306,6 @@ class Ruling:
         return tuple(self._with_rounds(ranked[name]) for name in names)
 
     def _by_rounds(self) -> list[Contender]:
-        """Contenders that were compared, the fastest first."""
         leader = self.rounds.leader
         met = [one for one in self.rounds.contenders if one.rounds and not one.failed]
         if leader is None or not self.rounds.count():

@@ -185,7 +185,6 @@ class Soak:
         return min(self._steps, int(max(0.0, left_s) / (MARGIN * measured.mean_step_s)))
 
     def _left_after(self, refused: Record, tried: Record) -> list[Record]:
-        """The records that this refusal does not rule out."""
         left = [record for record in self._left if record is not tried]
         if needs_less(refused):
             return _safer(left, tried)

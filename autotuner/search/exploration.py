@@ -107,7 +107,6 @@ class Exploration:
         return sum(self._groups.of(trial.candidate.layout) == group for trial in pending)
 
     def _count_wanted(self, group: int, pending: tuple[Trial, ...]) -> int:
-        """Trials that this group could still start now."""
         progress = self._observations.stages[group]
         remaining = progress.remaining(
             self._settings,

@@ -183,7 +183,6 @@ class Pool:
         return bool((~self._usual[self._find(candidate)]).any())
 
     def _find(self, candidate: Candidate) -> Ints:
-        """Numbers of its rows; cached."""
         if candidate not in self._rows:
             self._rows[candidate] = self._table.find(candidate)
         return self._rows[candidate]

@@ -273,7 +273,6 @@ class Study:
         return None
 
     def _repeats(self) -> tuple[Trial, ...]:
-        """The surprise to launch again now, one at a time."""
         due = None if self.out.is_repeating else self.seen.repeats.due(len(self.records))
         return () if due is None or not self._has_time(due) else (due,)
 

@@ -219,7 +219,6 @@ class _Peaks:
 
 
 def _peaks(history: Sequence[Record]) -> _Peaks:
-    """Memory of the latest trials; other failures are skipped."""
     found = _Peaks()
     for record in history[-_LATEST:]:
         predicted = record.prediction.peak_bytes if record.prediction else None

@@ -336,14 +336,12 @@ class MicroBatchCurves:
             self._best, self._best_micro, self._best_curve = np.log(speed), micro, curve
 
     def _row(self, candidate: Candidate) -> int | None:
-        """First row of a candidate."""
         if candidate not in self._rows:
             found = self._table.find(candidate)
             self._rows[candidate] = int(found[0]) if len(found) else None
         return self._rows[candidate]
 
     def _bring_up_to_date(self) -> None:
-        """Update the bounds of curves with new results."""
         for curve in self._stale:
             here = np.flatnonzero(self._curve_C == curve)
             micros = self._micro_C[here].tolist()

@@ -130,5 +130,4 @@ def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> Predi
 
 
 def _nearest(knobs_CF: Floats, others_RF: Floats) -> list[int]:
-    """The most similar row for each of the others."""
     return [int(np.argmin(np.square(knobs_CF - row).sum(axis=1))) for row in others_RF]

@@ -98,7 +98,6 @@ class OptunaSearch:
         known: int,
         draw: np.random.Generator,
     ) -> Any:
-        """Optuna's study of results and running trials."""
         optuna = self._optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(sampler=self._make_sampler(int(draw.integers(2**31))))

@@ -307,7 +307,6 @@ def _fit(lesson: bytes, count: int, seed: int) -> _Ensemble:
 
 
 def _matrix(rows_RF: Floats, **targets: Floats) -> DMatrix:
-    """Features, with the margin in the last column."""
     import xgboost
 
     return xgboost.DMatrix(rows_RF[:, :-1], base_margin=rows_RF[:, -1], nthread=1, **targets)

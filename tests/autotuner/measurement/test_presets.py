@@ -16,13 +16,13 @@ from autoconf_launch.autotuner.space import (
     EffortName,
     Measurement,
     Record,
-    Trial,
     parse_settings,
 )
-from autoconf_launch.core import Candidate, ConfigError, Layout, MemoryUse
+from autoconf_launch.core import ConfigError
+
+from ..builders import launch, measurement, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
-MEMORY = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
 QUIET = Noise(between=0.01, between_freedom=30.0, within=0.01, within_freedom=30.0)
 
 
@@ -50,13 +50,11 @@ def test_an_unknown_effort_gets_the_nearest_known(name: str) -> None:
 
 
 def record(number: int, step_s: float) -> Record:
-    layout = Layout(micro_batch=number + 1)
-    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    return Record(trial=trial, outcome=measure(step_s), wall_s=1.0)
+    return launch(trial_of(number, {"micro_batch": number + 1}), measure(step_s))
 
 
 def measure(*step_s: float) -> Measurement:
-    return Measurement(step_s=step_s, samples_per_step=10, world_size=1, memory=MEMORY)
+    return measurement(*step_s, samples=10, peak=10)
 
 
 def play(effort: Effort) -> Playoff:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from autoconf_launch.autotuner.mixed import MachineKind
+from autoconf_launch.autotuner.mixed.times import StageRows
 from autoconf_launch.core import Workload
 from autoconf_launch.tuning_spaces import machine
 
@@ -12,6 +13,7 @@ from ..builders import architecture
 
 MakeKind = Callable[..., MachineKind]
 
+rows_at_first = StageRows.at_first
 SMALL = architecture(
     layers=12,
     hidden=1024,

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import decoder_share, seconds_of_makes
 from autoconf_launch.core import Layout, Workload
 
-from .conftest import MakeKind
+from .conftest import MakeKind, rows_at_first
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def test_a_layer_that_attends_to_an_encoder_takes_longer(
     nodes = kind("A10G-24GB")
     columns = LayoutColumns.from_layouts([Layout(data_parallel=2, pipeline_parallel=2)])
     places = place_stages(np.array([[0]]), [nodes], stages=2, stage_ranks=2)
-    rows, share = np.zeros(1, np.int64), np.array([[0.0, 1.0]])
-    times = seconds_of_makes(columns, places, rows, translation, [nodes], share)
+    rows = rows_at_first(columns, places, translation, [nodes])
+    times = seconds_of_makes(rows, np.array([[0.0, 1.0]]))
     assert times.layer_s_RS[0, 1] > 1.1 * times.layer_s_RS[0, 0]
 
 

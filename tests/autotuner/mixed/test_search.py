@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.mixed.times import stage_seconds
 from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import Workload
 
-from .conftest import MakeKind
+from .conftest import MakeKind, rows_at_first
 
 
 def one_row(question: MixedQuestion) -> Planned:
@@ -83,11 +83,9 @@ def test_no_order_and_split_of_a_layout_is_faster(question: MixedQuestion) -> No
     places = place_stages(lines, question.kinds, stages=3, stage_ranks=4)
     every = []
     for place in range(len(lines)):
-        rows = np.zeros(len(splits), np.int64)
-        times = stage_seconds(
-            columns.take(rows), places, rows + place, question.workload, question.kinds
-        )
-        every.append(times.step_s(splits).min())
+        here, same = places.take(np.array([place])), columns.take(np.zeros(len(splits), np.int64))
+        rows = rows_at_first(same, here, question.workload, question.kinds)
+        every.append(stage_seconds(rows).step_s(splits).min())
     assert row.step_s == pytest.approx(min(every))
 
 

@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import StageSeconds, stage_seconds
 from autoconf_launch.core import FrozenPasses, Layout, OperationCost, Workload
 
-from .conftest import MakeKind
+from .conftest import MakeKind, rows_at_first
 
 
 def seconds(
@@ -25,7 +25,7 @@ def seconds(
         stage_ranks=layout.world_size // layout.pipeline_parallel,
     )
     columns = LayoutColumns.from_layouts([layout])
-    return stage_seconds(columns, places, np.zeros(1, np.int64), workload, kinds)
+    return stage_seconds(rows_at_first(columns, places, workload, kinds))
 
 
 def layout(**values: Any) -> Layout:

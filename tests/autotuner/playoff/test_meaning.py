@@ -7,9 +7,11 @@ import pytest
 
 from autoconf_launch.autotuner.playoff import MeaningVerdict
 from autoconf_launch.autotuner.playoff.meaning import compare_losses
-from autoconf_launch.autotuner.space import Measurement, Record, Trial
-from autoconf_launch.core import AppliedStrategy, Candidate, Layout, Precision, Recompute
+from autoconf_launch.autotuner.space import Record
+from autoconf_launch.core import AppliedStrategy, Precision, Recompute
 from autoconf_launch.launcher.report.search import meaning_text
+
+from ..builders import launch, measurement, trial_of
 
 APPLIED = AppliedStrategy(
     zero_stage=0,
@@ -24,16 +26,9 @@ APPLIED = AppliedStrategy(
 def record(
     number: int, *losses: float, batch: int = 4, precision: Precision = Precision.FP32
 ) -> Record:
-    layout = Layout(micro_batch=batch)
-    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    outcome = Measurement(
-        step_s=(1.0,),
-        samples_per_step=batch,
-        world_size=1,
-        applied=replace(APPLIED, precision=precision),
-        all_losses=losses,
-    )
-    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+    applied = replace(APPLIED, precision=precision)
+    outcome = replace(measurement(1.0, samples=batch), applied=applied, all_losses=losses)
+    return launch(trial_of(number, {"micro_batch": batch}), outcome)
 
 
 BASELINE = record(0, 5.0, 4.0, 3.0)

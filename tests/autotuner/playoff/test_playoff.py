@@ -24,7 +24,9 @@ from autoconf_launch.autotuner.space import (
     Trial,
     Turn,
 )
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.core import Failure, FailureKind
+
+from ..builders import launch, measurement, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
@@ -33,15 +35,11 @@ Answer = Callable[[Trial], Outcome]
 
 
 def steps_of(step_s: float, peak: int | None = None) -> Measurement:
-    memory = peak and MemoryUse(free_before_bytes=100, peak_bytes=peak, limit_bytes=100)
-    steps = (step_s, step_s * 1.01, step_s * 0.99)
-    return Measurement(step_s=steps, samples_per_step=10, world_size=1, memory=memory or None)
+    return measurement(step_s, step_s * 1.01, step_s * 0.99, samples=10, peak=peak)
 
 
 def record(number: int, outcome: Outcome) -> Record:
-    layout = Layout(micro_batch=number + 1)
-    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+    return launch(trial_of(number, {"micro_batch": number + 1}), outcome)
 
 
 def runs_of(*seconds: float, peak: int | None = None) -> tuple[Record, ...]:

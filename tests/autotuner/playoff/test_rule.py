@@ -27,9 +27,11 @@ from autoconf_launch.autotuner.playoff.rule import (
     Ruling,
     estimate_difference,
 )
-from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record, Trial, Turn
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.autotuner.space import OBJECTIVES, Record, Turn
+from autoconf_launch.core import Layout
 
+from ..builders import launch as launch_of
+from ..builders import measurement, trial_of
 from .test_playoff import CRASH, playoff_of, run, runs_of, truth
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -49,11 +51,7 @@ class Machine:
 
 
 def record(steps: Sequence[float], turn: Turn | None) -> Record:
-    trial = Trial(
-        number=1, name="t", candidate=Candidate(layout=Layout()), space="z0", final=True, turn=turn
-    )
-    outcome = Measurement(step_s=tuple(steps), samples_per_step=1, world_size=1)
-    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+    return launch_of(replace(trial_of(), final=True, turn=turn), measurement(*steps))
 
 
 def compare(slower: Contender, faster: Contender) -> PairedEstimate:
@@ -219,9 +217,8 @@ def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> 
     """A trial with its own split of a global batch; trial 0 is micro-batch 4 of 8."""
     layout = Layout(micro_batch=micro, accumulation=accumulation)
     steps = (step_s, step_s * 1.01, step_s * 0.99)
-    outcome = Measurement(step_s=steps, samples_per_step=layout.global_batch, world_size=1)
-    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+    outcome = measurement(*steps, samples=layout.global_batch)
+    return launch_of(trial_of(number, layout), outcome)
 
 
 def ruling(records: tuple[Record, ...], count: int, *factors: float) -> Ruling:

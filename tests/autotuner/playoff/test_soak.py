@@ -7,17 +7,16 @@ import pytest
 
 from autoconf_launch.autotuner.playoff import FewSteps, LackOfTime, Soak, verification_steps
 from autoconf_launch.autotuner.playoff.soak import refusal, report_soaks
-from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
-from autoconf_launch.core import Aside, Asides, Candidate, Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record
+from autoconf_launch.core import Aside, Asides, Candidate, Failure, FailureKind, Layout
 from autoconf_launch.launcher.report import lack_of_time_text, refused_text
 from autoconf_launch.launcher.report.search import refusal_text
 
+from ..builders import launch, measurement, trial_of
+
 
 def make(peak: int) -> Measurement:
-    memory = MemoryUse(free_before_bytes=100, peak_bytes=peak, limit_bytes=100)
-    return Measurement(
-        step_s=(1.0,) * 4, samples_per_step=1, world_size=1, memory=memory, first_step=3
-    )
+    return dataclasses.replace(measurement(*(1.0,) * 4, peak=peak), first_step=3)
 
 
 def failure(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:
@@ -25,8 +24,7 @@ def failure(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:
 
 
 def record(name: str, outcome: Outcome) -> Record:
-    trial = Trial(number=1, name=name, candidate=Candidate(layout=Layout()), space="z0")
-    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+    return launch(trial_of(name=name), outcome)
 
 
 RANKED = (record("large", make(90)), record("larger", make(95)), record("small", make(40)))

@@ -14,27 +14,25 @@ from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
     Outcome,
-    Prediction,
     Record,
-    Trial,
 )
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
+from autoconf_launch.core import Failure, FailureKind
+
+from ..builders import launch, measurement, trial_of
 
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
 SECONDS = st.floats(0.01, 100.0)
-EXPECTED = Prediction(peak_bytes=None, step_s=1.0, band=0.2, how="made up")
 LOADED = 2.0
 """Factor by which everything takes longer when the machine has other work."""
 
 
 def steps_of(step_s: float) -> Measurement:
-    return Measurement(step_s=(step_s, step_s), samples_per_step=8, world_size=1)
+    return measurement(step_s, step_s, samples=8)
 
 
 def trial(number: int, step_s: float) -> Record:
-    layout = Layout(micro_batch=number + 1)
-    what = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    return Record(trial=what, outcome=steps_of(step_s), wall_s=1.0, prediction=EXPECTED)
+    what = trial_of(number, {"micro_batch": number + 1})
+    return launch(what, steps_of(step_s), 1.0, band=0.2)
 
 
 def trials(*seconds: float) -> tuple[Record, ...]:

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from autoconf_launch.autotuner.search import ListedStudy, StopKind
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.core import Failure, FailureKind, Layout, MemoryUse
+
+from ..builders import launch, measurement, trial_of
 
 
 def trial(number: int, micro_batch: int = 1, accumulation: int = 8) -> Trial:
     layout = Layout(data_parallel=2, micro_batch=micro_batch, accumulation=accumulation)
-    return Trial(
-        number=number, name=f"run{number}", candidate=Candidate(layout=layout), space="z0"
-    )
+    return trial_of(number, layout, f"run{number}")
 
 
 def study(*trials: Trial, most_steps: int = 50, most_s: float = 60.0) -> ListedStudy:
@@ -19,14 +19,13 @@ def study(*trials: Trial, most_steps: int = 50, most_s: float = 60.0) -> ListedS
 
 
 def measure(one: Trial, step_s: float) -> Record:
-    outcome = Measurement(step_s=(step_s,), samples_per_step=16, world_size=2)
-    return Record(trial=one, outcome=outcome, wall_s=1.0)
+    return launch(one, measurement(step_s, samples=16))
 
 
 def failure(one: Trial, kind: FailureKind, *, free: int = 10) -> Record:
     memory = MemoryUse(free_before_bytes=free, peak_bytes=11, limit_bytes=10)
     outcome = FailedTrial(failure=Failure(kind=kind, detail="why"), memory=memory)
-    return Record(trial=one, outcome=outcome, wall_s=1.0)
+    return launch(one, outcome)
 
 
 def names(trials: tuple[Trial, ...]) -> list[str]:

@@ -10,15 +10,14 @@ from autoconf_launch.autotuner.search.optimality_bound import CONFIDENCE, bound_
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
-    Measurement,
-    Prediction,
     PredictionTable,
     Record,
-    Trial,
 )
 from autoconf_launch.autotuner.strategies import CurveGains
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 from autoconf_launch.launcher.report import bound_text
+
+from ..builders import launch, measurement, prediction_table, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 
@@ -28,12 +27,8 @@ def candidate(accumulation: int) -> Candidate:
 
 
 def record(accumulation: int, step_s: float, predicted_s: float | None = 1.0) -> Record:
-    outcome = Measurement(step_s=(step_s,), samples_per_step=16, world_size=1)
-    prediction = Prediction(
-        peak_bytes=None, step_s=predicted_s, band=0.1, how="", least_step_s=0.5
-    )
-    trial = Trial(number=1, name="t", candidate=candidate(accumulation), space="z0")
-    return Record(trial=trial, outcome=outcome, wall_s=1.0, prediction=prediction)
+    trial, outcome = trial_of(1, candidate(accumulation)), measurement(step_s, samples=16)
+    return launch(trial, outcome, predicted_s, band=0.1, least_step_s=0.5)
 
 
 def certificate(
@@ -45,13 +40,9 @@ def certificate(
 ) -> OptimalityBound | None:
     """Remaining rows besides a best one that was predicted and measured at 1 s."""
     table = CandidateTable.from_candidates([candidate(2**i) for i in range(len(predicted_s))])
-    told = PredictionTable(
-        peak_bytes_C=np.array(peaks or [np.nan] * len(predicted_s)),
-        step_s_C=np.array(predicted_s),
-        band=0.1,
-        how="",
-        least_step_s_C=None if least_s is None else np.array(least_s),
-        limit_bytes=1000.0,
+    least_step_s_C = None if least_s is None else np.array(least_s)
+    told = prediction_table(
+        predicted_s, peaks or (), band=0.1, least_step_s_C=least_step_s_C, limit_bytes=1000.0
     )
     curves = None if most is None else gains(most)
     return bound_gain(table, told, history, THROUGHPUT, curves=curves)

@@ -10,30 +10,20 @@ from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     Conditions,
     GpuState,
-    Measurement,
-    Prediction,
     Record,
-    Trial,
 )
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.core import Layout
+
+from ..builders import launch, measurement, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 
 
 def trial(number: int, predicted_s: float, step_s: float) -> Record:
     layout = Layout(micro_batch=number + 1, accumulation=8)
-    candidate = Candidate(layout=layout)
     samples = layout.global_batch
-    return Record(
-        trial=Trial(number=number, name=f"t{number}", candidate=candidate, space="z0"),
-        outcome=Measurement(
-            step_s=(samples * step_s,) * 3, samples_per_step=samples, world_size=1
-        ),
-        wall_s=1.0,
-        prediction=Prediction(
-            peak_bytes=None, step_s=samples * predicted_s, band=0.1, how="made up"
-        ),
-    )
+    outcome = measurement(*(samples * step_s,) * 3, samples=samples)
+    return launch(trial_of(number, layout), outcome, samples * predicted_s, band=0.1)
 
 
 def as_predicted(*seconds: float) -> list[Record]:

@@ -8,25 +8,19 @@ from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
     Outcome,
-    Prediction,
     PredictionTable,
     Record,
-    Trial,
 )
 from autoconf_launch.autotuner.strategies import chance_to_fit, marginal_rows
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+
+from ..builders import launch, measurement, prediction_table, trial_of
 
 LIMIT = 1_000
 
 
 def predictions(*peaks: float, limit: float | None = LIMIT) -> PredictionTable:
-    return PredictionTable(
-        peak_bytes_C=np.array(peaks, float),
-        step_s_C=np.ones(len(peaks)),
-        band=None,
-        how="",
-        limit_bytes=limit,
-    )
+    return prediction_table([1.0] * len(peaks), peaks, limit_bytes=limit)
 
 
 def odds(*peaks: float, history: tuple[Record, ...] = ()) -> list[float]:
@@ -35,21 +29,17 @@ def odds(*peaks: float, history: tuple[Record, ...] = ()) -> list[float]:
     return [float(chance) for chance in found]
 
 
-def record(outcome: Outcome, predicted: int) -> Record:
-    trial = Trial(number=1, name="t", candidate=Candidate(layout=Layout()), space="z0")
-    prediction = Prediction(peak_bytes=predicted, step_s=1.0, band=None, how="")
-    return Record(trial=trial, outcome=outcome, wall_s=1.0, prediction=prediction)
+def record(outcome: Outcome, told: int) -> Record:
+    return launch(trial_of(), outcome, 1.0, peak_bytes=told)
 
 
-def ran(predicted: int, peak: int) -> Record:
+def ran(told: int, peak: int) -> Record:
     memory = MemoryUse(free_before_bytes=LIMIT, peak_bytes=peak, limit_bytes=LIMIT)
-    return record(
-        Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory), predicted
-    )
+    return record(replace(measurement(1.0), memory=memory), told)
 
 
-def full(predicted: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
-    return record(FailedTrial(failure=Failure(kind=kind, detail="")), predicted)
+def full(told: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
+    return record(FailedTrial(failure=Failure(kind=kind, detail="")), told)
 
 
 def test_what_needs_far_less_surely_fits_and_what_needs_far_more_does_not() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.measurement import PRIOR
-from autoconf_launch.autotuner.space import OBJECTIVES, CandidateTable, Outcome, Trial
+from autoconf_launch.autotuner.space import OBJECTIVES, CandidateTable, Outcome
 from autoconf_launch.autotuner.strategies import MicroBatchCurves
 from autoconf_launch.autotuner.strategies.micro_batch_curve import (
     Bound,
@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.strategies.micro_batch_curve import (
 )
 from autoconf_launch.core import Candidate, FailureKind
 
+from ..builders import trial_of
 from ..conftest import candidate, failure_of, out_of_memory, record, steps_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -33,7 +34,7 @@ def curves(*stages: int) -> tuple[CandidateTable, MicroBatchCurves]:
 
 
 def tell(found: MicroBatchCurves, one: Candidate, outcome: float | Outcome) -> None:
-    trial = Trial(number=1, name="t", candidate=one, space="z0")
+    trial = trial_of(1, one)
     done = steps_of(trial, outcome) if isinstance(outcome, float) else outcome
     found.tell(record(trial, done))
 
@@ -209,7 +210,7 @@ def test_of_no_rows_none_is_offered() -> None:
 
 @pytest.mark.parametrize("metric", ["throughput", "latency"])
 def test_cost_is_infinite_where_memory_was_full(metric: str) -> None:
-    trial = Trial(number=1, name="t", candidate=split(1), space="z0")
+    trial = trial_of(1, split(1))
     cost_s = cost_of(record(trial, out_of_memory()), OBJECTIVES[metric])  # type: ignore[index]
     assert cost_s == np.inf
 

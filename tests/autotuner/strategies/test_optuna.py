@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space import CandidateTable, FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space import CandidateTable, FailedTrial, Record, Trial
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout, MemoryUse
+
+from ..builders import launch, measurement, table, trial_of
 
 
 def candidate(micro: int) -> Candidate:
@@ -16,22 +18,21 @@ def candidate(micro: int) -> Candidate:
 
 
 def pool(*micro_batches: int) -> CandidateTable:
-    return CandidateTable.from_candidates([candidate(micro) for micro in micro_batches])
+    return table(*({"micro_batch": micro} for micro in micro_batches))
 
 
 def trial(number: int, micro: int) -> Trial:
-    return Trial(number=number, name=str(number), candidate=candidate(micro), space="z0")
+    return trial_of(number, candidate(micro))
 
 
 def measure(number: int, micro: int, step_s: float) -> Record:
-    outcome = Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1)
-    return Record(trial=trial(number, micro), outcome=outcome, wall_s=0.0)
+    return launch(trial(number, micro), measurement(step_s, samples=micro), wall_s=0.0)
 
 
 def failure(number: int, micro: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
     memory = MemoryUse(free_before_bytes=100, peak_bytes=130, limit_bytes=100)
     outcome = FailedTrial(failure=Failure(kind=kind, detail=""), memory=memory)
-    return Record(trial=trial(number, micro), outcome=outcome, wall_s=0.0)
+    return launch(trial(number, micro), outcome, wall_s=0.0)
 
 
 def tell(history: tuple[Record, ...]) -> list[Any]:

@@ -1,28 +1,20 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
-    CandidateTable,
-    Measurement,
-    Prediction,
-    PredictionTable,
     Record,
-    Trial,
 )
 from autoconf_launch.autotuner.strategies import Ask, ModelBased, PastTime, load_strategy, times_of
 from autoconf_launch.autotuner.strategies.past import as_records
 from autoconf_launch.core import Candidate, Layout
 
+from ..builders import launch, measurement, prediction_table, table, trial_of
+
 MICROS = (2, 4, 8, 16)
-POOL = CandidateTable.from_candidates(
-    [Candidate(layout=Layout(micro_batch=micro)) for micro in MICROS]
-)
-EQUAL = PredictionTable(
-    peak_bytes_C=np.full(4, np.nan), step_s_C=np.array(MICROS, float), band=0.3, how=""
-)
+POOL = table(*({"micro_batch": micro} for micro in MICROS))
+EQUAL = prediction_table(MICROS, band=0.3)
 PAST = tuple(
     PastTime(candidate=Candidate(layout=Layout(micro_batch=micro)), step_s=step_s)
     for micro, step_s in ((1, 3.0), (2, 6.0), (4, 2.0), (8, 24.0), (16, 48.0), (64, 1.0))
@@ -31,13 +23,8 @@ PAST = tuple(
 
 
 def now(number: int, micro: int, step_s: float) -> Record:
-    candidate = Candidate(layout=Layout(micro_batch=micro))
-    return Record(
-        trial=Trial(number=number, name=f"m{micro}", candidate=candidate, space="z0"),
-        outcome=Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1),
-        wall_s=0.0,
-        prediction=Prediction(peak_bytes=None, step_s=float(micro), band=0.3, how=""),
-    )
+    trial = trial_of(number, {"micro_batch": micro}, f"m{micro}")
+    return launch(trial, measurement(step_s, samples=micro), float(micro), wall_s=0.0, band=0.3)
 
 
 def test_earlier_times_are_scaled_to_what_was_measured_then_and_now() -> None:

@@ -12,15 +12,16 @@ from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
     FailedTrial,
-    Measurement,
-    Prediction,
+    Objective,
     PredictionTable,
     Record,
-    Trial,
 )
-from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
+
+from ..builders import launch, measurement, prediction_table, trial_of
+
+LATENCY = OBJECTIVES["latency"]
 
 
 def candidate(micro: int) -> Candidate:
@@ -32,31 +33,23 @@ def pool(*micro_batches: int) -> CandidateTable:
 
 
 def measure(number: int, micro: int, step_s: float, predicted_s: float | None = None) -> Record:
-    trial = Trial(number=number, name=str(number), candidate=candidate(micro), space="z0")
-    return Record(
-        trial=trial,
-        outcome=Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1),
-        wall_s=0.0,
-        prediction=Prediction(peak_bytes=None, step_s=predicted_s, band=None, how=""),
-    )
+    outcome = measurement(step_s, samples=micro)
+    return launch(trial_of(number, candidate(micro)), outcome, predicted_s, wall_s=0.0)
 
 
 def predictions(*steps_s: float) -> PredictionTable:
-    unknown = np.full(len(steps_s), math.nan)
-    return PredictionTable(
-        peak_bytes_C=unknown, step_s_C=np.array(steps_s, float), band=None, how=""
-    )
+    return prediction_table(steps_s)
 
 
 def propose(
     table: CandidateTable,
     told: PredictionTable | None = None,
     *,
-    metric: MetricName = "throughput",
+    objective: Objective = OBJECTIVES["throughput"],
     **given: Any,
 ) -> tuple[int, ...]:
     """Proposals of the default strategy."""
-    search = load_strategy("model_based", OBJECTIVES[metric])
+    search = load_strategy("model_based", objective)
     return search.propose(Ask(pool=table, predictions=told, **given))
 
 
@@ -77,7 +70,7 @@ def test_the_model_begins_with_the_best_predicted_cost_of_a_sample() -> None:
 
 
 def test_the_model_begins_with_the_shortest_step_where_latency_counts() -> None:
-    found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3, metric="latency")
+    found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3, objective=LATENCY)
     assert found == (0, 1, 2)
 
 
@@ -135,48 +128,40 @@ def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:
 
 
 def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
-    return PredictionTable(
-        peak_bytes_C=np.array(peaks_bytes, float),
-        step_s_C=np.array(steps_s),
-        band=0.1,
-        how="",
-        limit_bytes=1000.0,
-    )
+    return prediction_table(steps_s, peaks_bytes, band=0.1, limit_bytes=1000.0)
 
 
 def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
     seconds = (5.0, 3.0, 4.0, 1.0, 2.0)
-    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, metric="latency")
+    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, objective=LATENCY)
     assert found == tuple(np.argsort(seconds).tolist())
 
 
 def test_failures_alone_leave_the_order_of_the_predictions() -> None:
     failure = Failure(kind=FailureKind.CRASHED, detail="")
-    crashed = Record(
-        trial=Trial(number=0, name="t", candidate=candidate(9), space="z0"),
-        outcome=FailedTrial(failure=failure),
-        wall_s=0.0,
-    )
+    crashed = launch(trial_of(0, candidate(9)), FailedTrial(failure=failure))
     found = propose(
-        pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, metric="latency"
+        pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, objective=LATENCY
     )
     assert found == (1, 0)
 
 
 def test_what_hardly_fits_is_left_until_its_gain_is_worth_the_risk() -> None:
     fast_but_full = limit(1200.0, 500.0, steps_s=(1.0, 1.05))
-    assert propose(pool(1, 2), fast_but_full, count=2, metric="latency") == (1, 0)
+    assert propose(pool(1, 2), fast_but_full, count=2, objective=LATENCY) == (1, 0)
 
 
 def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
     far_faster = limit(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
-    assert propose(pool(1, 2, 3), far_faster, metric="latency") == (0,)
+    assert propose(pool(1, 2, 3), far_faster, objective=LATENCY) == (0,)
 
 
 def test_measurements_far_below_their_predictions_draw_the_search_to_its_neighbours() -> None:
     sizes_s = ((1, 1.0), (3, 1.0), (64, 0.5), (48, 0.5))
     history = tuple(measure(n, *size_s, 1.0) for n, size_s in enumerate(sizes_s))
-    found = propose(pool(2, 32), predictions(1.0, 1.0), history=history, count=2, metric="latency")
+    found = propose(
+        pool(2, 32), predictions(1.0, 1.0), history=history, count=2, objective=LATENCY
+    )
     assert found == (1, 0)
 
 
@@ -185,21 +170,18 @@ def test_a_batch_does_not_stay_in_one_region() -> None:
     seconds = (*[1.0] * 7, 1.01)
     micro_batches = (64, 65, 66, 67, 68, 69, 70, 1)
     found = propose(
-        pool(*micro_batches), predictions(*seconds), history=around(16), count=3, metric="latency"
+        pool(*micro_batches), predictions(*seconds), history=around(16), count=3, objective=LATENCY
     )
     assert 7 in found
 
 
 def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
     rows, history = pool(63, 1), (measure(0, 8, 1.0, 1.0),)
-    alone = propose(rows, predictions(1.0, 1.0), history=history, metric="latency")
+    alone = propose(rows, predictions(1.0, 1.0), history=history, objective=LATENCY)
     near = (63, 1)[alone[0]]
-    running = tuple(
-        Trial(number=1 + i, name=f"r{i}", candidate=candidate(near + 1 + i), space="z0")
-        for i in range(3)
-    )
+    running = tuple(trial_of(1 + i, candidate(near + 1 + i)) for i in range(3))
     beside = propose(
-        rows, predictions(1.0, 1.0), history=history, pending=running, metric="latency"
+        rows, predictions(1.0, 1.0), history=history, pending=running, objective=LATENCY
     )
     assert beside != alone
 

@@ -11,15 +11,12 @@ from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
     Floats,
-    Measurement,
-    Prediction,
-    PredictionTable,
-    Record,
-    Trial,
 )
 from autoconf_launch.autotuner.strategies import costs, learn_costs, surrogate
 from autoconf_launch.autotuner.strategies.belief import Belief
 from autoconf_launch.core import Candidate, Layout
+
+from ..builders import launch, measurement, prediction_table, trial_of
 
 OBJECTIVE = OBJECTIVES["latency"]
 BAND = 0.2
@@ -45,17 +42,9 @@ def learn(knobs: int, seconds: Floats, *, predicted_s: float | None = None) -> B
     rows = candidates(knobs)
     predictions = None
     if predicted_s is not None:
-        peaks = np.full(len(rows), np.nan)
-        predictions = PredictionTable(
-            peak_bytes_C=peaks, step_s_C=np.full(len(rows), predicted_s), band=BAND, how=""
-        )
+        predictions = prediction_table([predicted_s] * len(rows), band=BAND)
     records = [
-        Record(
-            trial=Trial(number=n, name=f"t{n}", candidate=row, space="z0"),
-            outcome=Measurement(step_s=(float(step_s),), samples_per_step=1, world_size=1),
-            wall_s=0.0,
-            prediction=Prediction(peak_bytes=None, step_s=predicted_s, band=BAND, how=""),
-        )
+        launch(trial_of(n, row), measurement(float(step_s)), predicted_s, wall_s=0.0, band=BAND)
         for n, (row, step_s) in enumerate(zip(rows, seconds, strict=False))
     ]
     pool = CandidateTable.from_candidates(rows)
