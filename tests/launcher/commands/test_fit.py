@@ -184,7 +184,7 @@ def test_a_type_that_nobody_knows_is_refused_with_those_that_are_known(
 
 @pytest.fixture
 def reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read types with transformers in this process, where it is imported once for all tests.
+    """Read types with transformers in this process, which imports it once for all tests.
 
     The tests of hostile modules and of T5 keep the process that a command starts.
     """
