@@ -70,9 +70,9 @@ class Place:
         return code, "\n".join(lines)
 
     def tune(self, *flags: str, fault: str = "", script: str = str(SCRIPT)) -> tuple[int, str]:
-        """Tune ``config.json`` on one process, one trial at a time, without a soak."""
+        """Tune ``config.json`` on one process, one trial at a time, quickly and without a soak."""
         config = str(self.folder / "config.json")
-        quick = ("--max-parallel-trials=1", "--soak-steps=0")
+        quick = ("--max-parallel-trials=1", "--soak-steps=0", "--effort=quick")
         argv = ("--autotuning=tune", *quick, *flags, script, "--config", config)
         return self.run(*argv, fault=fault)
 

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SCRIPT = str(Path(__file__).parent / "scripts" / "plain_loop.py")
 DERIVED = str(Path(__file__).parent / "scripts" / "derived_total.py")
 TOKENS = str(Path(__file__).parent / "scripts" / "tokens_total.py")
-QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=5")
+QUICK = (
+    *("--num_gpus=1", "--max-parallel-trials=1", "--effort=quick"),
+    *("--soak_steps=0", "--end_profile_step=5"),
+)
 SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4, 16]")
 
 

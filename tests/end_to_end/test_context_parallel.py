@@ -11,6 +11,7 @@ import pytest
 from .conftest import Place
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "contexts.py")
+TUNE = ("--autotuning=tune", "--effort=quick", "--soak-steps=0")
 
 
 def configure(place: Place, context: object) -> tuple[str, ...]:
@@ -25,7 +26,7 @@ def configure(place: Place, context: object) -> tuple[str, ...]:
 
 
 def tune(place: Place, context: object) -> tuple[int, str]:
-    return place.run("--autotuning=tune", "--soak-steps=0", *configure(place, context))
+    return place.run(*TUNE, *configure(place, context))
 
 
 def test_listed_context_degrees_are_measured_and_the_best_is_a_configuration(place: Place) -> None:

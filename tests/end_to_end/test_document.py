@@ -13,7 +13,10 @@ from .conftest import Place
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "by_document.py")
-QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=5")
+QUICK = (
+    *("--num_gpus=1", "--max-parallel-trials=1", "--effort=quick"),
+    *("--soak_steps=0", "--end_profile_step=5"),
+)
 YAML = "name: x\nout: /tmp/${name}\ntrain:\n  lr: 1e-5\n  micro_batch_size: 2  # of a rank\n"
 TOML = '[train]\nlr = "1e-5"\nopt = 2\nmicro_batch_size = 2\naccum = 4\n'
 JSON = '{\n\t"train": {"lr": 1e-5, "micro_batch_size": 2, "global_batch_size": 8}\n}\n'

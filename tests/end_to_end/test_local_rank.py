@@ -17,6 +17,7 @@ TUNE = (
     "--num_gpus=1",
     "--max-parallel-trials=1",
     "--soak_steps=0",
+    "--effort=quick",
     "--end_profile_step=4",
     "--budget=1trials",
 )

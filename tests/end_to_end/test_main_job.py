@@ -98,7 +98,14 @@ def test_two_ranks_explore_the_stages_in_order(place: Place) -> None:
 @pytest.mark.slow
 def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place: Place) -> None:
     place.write_config(SEARCHED)
-    command = ("--autotuning=tune", "--soak-steps=0", str(SCRIPT), "--config", "config.json")
+    command = (
+        "--autotuning=tune",
+        "--effort=quick",
+        "--soak-steps=0",
+        str(SCRIPT),
+        "--config",
+        "config.json",
+    )
     first = place.start(*command)
     journal = place.results / "journal.jsonl"
     deadline_s = time.monotonic() + 60

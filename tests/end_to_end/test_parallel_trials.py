@@ -56,8 +56,8 @@ def with_script(place: Place) -> Place:
 
 
 def tune(place: Place, *flags: str) -> str:
-    argv = ("--autotuning=tune", "--num_gpus=1", *flags, "telling.py", "--config", "config.json")
-    code, output = place.run(*argv)
+    argv = ("--autotuning=tune", "--effort=quick", "--num_gpus=1", *flags)
+    code, output = place.run(*argv, "telling.py", "--config", "config.json")
     assert code == 0, output
     return output
 

@@ -16,7 +16,10 @@ from autoconf_launch.launcher.machine import free_port, our_python
 from .conftest import Place
 
 SCRIPTS = Path(__file__).parent / "scripts"
-QUICK = ("--autotuning=tune", "--max-parallel-trials=1", "--soak_steps=0", "--end_profile_step=4")
+QUICK = (
+    *("--autotuning=tune", "--max-parallel-trials=1", "--effort=quick"),
+    *("--soak_steps=0", "--end_profile_step=4"),
+)
 SIZES = ("--allow-global-batch-change", "--knob=train_micro_batch_size_per_gpu=[4]")
 
 

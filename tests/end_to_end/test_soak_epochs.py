@@ -13,7 +13,7 @@ from .conftest import SMALL, Place
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCRIPTS = Path(__file__).parent / "scripts"
-QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--soak_steps=12")
+QUICK = ("--num_gpus=1", "--max-parallel-trials=1", "--effort=quick", "--soak_steps=12")
 CONSENT = "--allow-global-batch-change"
 HUNGRY = ("--eval-megabytes", "10")
 LIMIT = "--memory-limit=400MB"

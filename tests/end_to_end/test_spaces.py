@@ -44,7 +44,7 @@ def test_a_knob_that_the_model_cannot_take_fails_its_own_trial_alone(place: Plac
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 def test_a_compile_mode_is_searched_and_its_steps_exclude_compiling(place: Place) -> None:
     place.write_config({**ONE_MICRO_BATCH, "compile_mode": ["off", "default"]})
-    code, output = place.tune("--num_gpus=1", "--effort=quick")
+    code, output = place.tune("--num_gpus=1")
     assert code == 0, output
     name = "z0_cmdefault_gas1_tmbspg1"
     assert name in {line["name"] for line in records(place) if "measurement" in line}

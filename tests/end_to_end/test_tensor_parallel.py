@@ -11,6 +11,7 @@ import pytest
 from .conftest import Place
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "split.py")
+TUNE = ("--autotuning=tune", "--effort=quick", "--soak-steps=0")
 
 
 def configure(place: Place, tensor: object, **more: Any) -> tuple[str, ...]:
@@ -25,7 +26,7 @@ def configure(place: Place, tensor: object, **more: Any) -> tuple[str, ...]:
 
 
 def tune(place: Place, tensor: object) -> tuple[int, str]:
-    return place.run("--autotuning=tune", "--soak-steps=0", *configure(place, tensor))
+    return place.run(*TUNE, *configure(place, tensor))
 
 
 def test_listed_tensor_degrees_are_measured_and_the_best_is_a_configuration(place: Place) -> None:
@@ -99,8 +100,7 @@ def test_what_a_script_does_wrongly_in_its_ranks_is_one_line(
 def test_a_rank_that_dies_in_a_collective_ends_the_trial_with_its_own_error(
     place: Place, fault: str, says: str
 ) -> None:
-    flags = ("--autotuning=tune", "--soak-steps=0")
-    code, output = place.run(*flags, *configure(place, 2), fault=fault)
+    code, output = place.run(*TUNE, *configure(place, 2), fault=fault)
     assert code == 3, output
     (sentence,) = (line for line in output.splitlines() if "of your configuration" in line)
     assert says in sentence, output

@@ -6,6 +6,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +27,8 @@ from autoconf_launch.core import (
 from .forked import ForkServer, Order, fork_server_with, free_port
 
 SCRIPTS = Path(__file__).parent / "ranks"
+LIBRARY = ("transformers.models.llama.modeling_llama",) if find_spec("transformers") else ()
+"""All that its models share; each rank would import it for 2 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     with fork_server_with(
-        "autoconf_launch.runtime.engine.engine", "autoconf_launch.runtime.profile.trace"
+        "autoconf_launch.runtime.engine.engine", "autoconf_launch.runtime.profile.trace", *LIBRARY
     ) as process:
         yield process
 

@@ -1,6 +1,7 @@
 """Cost is entered by ``estimate``."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -23,13 +24,15 @@ FORMULAS = {
 stages of unequal layers and GPUs, or a forward pass alone."""
 
 
+@cache
 def imported_from_cost() -> dict[str, set[str]]:
     """Names that outsiders import from the room, and the rooms in which they do."""
     found: dict[str, set[str]] = {}
     for path in (p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")):
-        if ROOM in path.parents:
+        text = path.read_text()
+        if ROOM in path.parents or "cost import" not in text:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("cost"):
                 for alias in node.names:
                     room = str(path.parent.relative_to(ROOT))

@@ -1,8 +1,13 @@
 """The verb through the command's entry point: text, document, exit code."""
 
+import io
 import json
 import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -177,6 +182,27 @@ def test_a_type_that_nobody_knows_is_refused_with_those_that_are_known(
     assert "which the installed transformers does not know; known: bert, " in ran.err
 
 
+@pytest.fixture
+def reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read types with transformers in this process, which imports it once for all tests.
+
+    The tests of hostile modules and of T5 keep the process that a command starts.
+    """
+    pytest.importorskip("transformers")
+
+    def run(argv: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        answer = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(answer):
+            patch.setattr(sys, "stdin", io.StringIO(input))
+            patch.setattr(sys, "path", [*sys.path])
+            exec(argv[2], {})
+        return subprocess.CompletedProcess(argv, 0, answer.getvalue(), "")
+
+    starts = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr("autoconf_launch.launcher.estimates.models.subprocess", starts)
+
+
+@pytest.mark.usefixtures("reads_here")
 @pytest.mark.parametrize(
     ("config", "says"),
     [
@@ -212,10 +238,10 @@ def test_a_t5_is_as_tied_as_the_installed_transformers_makes_it(fit: Run, tmp_pa
     assert fit("--model", str(path), *work).document["parameters"] == counted
 
 
+@pytest.mark.usefixtures("reads_here")
 def test_learned_positions_of_a_type_that_transformers_reads_are_kept(
     fit: Run, tmp_path: Path
 ) -> None:
-    pytest.importorskip("transformers")
     config = {"model_type": "xlm-roberta", "hidden_size": 64, "num_attention_heads": 4}
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**config, "intermediate_size": 256, "vocab_size": 5000}))
