@@ -35,7 +35,6 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.tuning_spaces import (
-    TRAINERS,
     cluster_of_document,
     known_accelerator,
     machine,
@@ -267,14 +266,14 @@ def proposal_step_s(
 
 def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:
     """Gains of the trainer's other formats in the same layout."""
-    cluster, has = training.cluster, TRAINERS[training.trainer.name].abilities
+    cluster = training.cluster
 
     def step_s(precision: Precision) -> float | None:
         workload = replace(asked.workload, precision=precision)
         return proposal_step_s(cluster, [replace(asked, workload=workload)])[0]
 
     gains = format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
-    return tuple(one for one in gains if one.precision in has.precisions)
+    return tuple(one for one in gains if one.precision in training.abilities.precisions)
 
 
 def profiled_format_gains(

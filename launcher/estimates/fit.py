@@ -58,8 +58,14 @@ from .clusters import (
 )
 from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .runnable import RowState, layout_state, trainer_of_layout
-from .trainers import default_zero, has_sequence, rules_of
+from .trainers import (
+    RowState,
+    default_zero,
+    has_sequence,
+    layout_state,
+    rules_of,
+    trainer_of_layout,
+)
 
 _LEAST_BYTES = 0.5
 """No format stores a weight in less; if even these do not fit, no layout needs a look."""
@@ -154,55 +160,40 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     sequence = workload.sequence_length
     if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
         raise ConfigError(f"{why}.")
+    predicted, seconds = estimate(columns, workload, cluster), partial(proposal_step_s, cluster)
+    host, stages = _host_memory(predicted, training), None
     if is_by_stages(request):
-        return _answer_by_stages(request, asked, columns)
-    predicted = estimate(columns, workload, cluster)
-    limits = NodeLimits(
-        device_bytes=limit_bytes,
-        gpus=min(len(node.devices) for node in cluster.nodes),
-        host_bytes=cluster.least_host_memory_bytes,
-    )
-    host = _host_memory(predicted, training)
-    answer = verdict(float(predicted.peak_bytes_C[0]), limit_bytes)
+        stages = fit_stages(request, asked.layout)
+        memory, answer, step_s = stages.memory, stages.verdict, stages.step_s
+        limit_bytes = int(stages.tightest.limit_bytes)
+    else:
+        memory, step_s = MemoryParts(named=predicted.stage_parts), seconds([asked])[0]
+        answer = verdict(float(predicted.peak_bytes_C[0]), limit_bytes)
     answer = Verdict.NO if host.is_short else answer
     found: tuple[Remedy, ...] = ()
-    seconds = partial(proposal_step_s, cluster)
-    if answer is Verdict.NO:
+    looks_further = answer is Verdict.NO and stages is None  # plan ranks what fits stage by stage
+    if looks_further:
+        limits = NodeLimits(
+            device_bytes=limit_bytes,
+            gpus=min(len(node.devices) for node in cluster.nodes),
+            host_bytes=cluster.least_host_memory_bytes,
+        )
         rules, splits = rules_of(training), has_sequence(training)
         found = remedies(asked, limits, seconds, rules, splits=splits)
     return FitAnswer(
         cluster=cluster,
         trainer=training.trainer,
         asked=asked,
-        memory=MemoryParts(named=predicted.stage_parts),
+        memory=memory,
         limit_bytes=limit_bytes,
         verdict=answer,
-        step_s=seconds([asked])[0],
+        step_s=step_s,
         state=layout_state(training, asked.layout, layers),
         remedies=found,
         host=host,
-        smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
-        gains=layout_format_gains(training, asked),
-    )
-
-
-def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
-    """Without remedies: ``plan`` ranks the layouts that fit on such a cluster."""
-    training = request.training
-    predicted = estimate(columns, training.workload, training.cluster)
-    found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
-    return FitAnswer(
-        cluster=training.cluster,
-        trainer=training.trainer,
-        asked=asked,
-        memory=found.memory,
-        limit_bytes=int(found.tightest.limit_bytes),
-        verdict=Verdict.NO if host.is_short else found.verdict,
-        step_s=found.step_s,
-        state=layout_state(training, asked.layout, asked.recompute_layers),
-        remedies=(),
-        host=host,
-        by_stages=found,
+        smallest=smallest_cluster(training) if looks_further and not found else None,
+        by_stages=stages,
+        gains=layout_format_gains(training, asked) if stages is None else (),
     )
 
 
