@@ -136,12 +136,8 @@ def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recomme
     family = Family(_family_name(request))
     question = model_question(request, family, cluster.gpu_memory_gb, named)
     runs = _measured_runs(request, cluster)
-    predictor = _Predictor(
-        request=request,
-        cluster=cluster,
-        question=question,
-        runs=None if runs is None else runs.own,
-    )
+    own = None if runs is None else runs.own
+    predictor = _Predictor(request=request, cluster=cluster, question=question, runs=own)
     enough = predictor.with_enough_gpus() if _asks_for_gpus(request) else None
     if _asks_for_gpus(request) and _is_kind(request, cluster, predictor):
         if enough is None:

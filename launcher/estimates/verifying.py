@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import NINE_OF_TEN, effect_scale
@@ -80,7 +79,7 @@ def run_bounds(asked: RealRuns) -> Bounds | None:
 
 def _verifying(
     training: Training,
-    layouts: Sequence[Planned],
+    layouts: tuple[Planned, ...],
     bounds: Bounds,
     costs: RunCosts,
     scale: float,
