@@ -164,7 +164,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     host, stages = _host_memory(predicted, training), None
     if is_by_stages(request):
         stages = fit_stages(request, asked.layout)
-        memory, answer, step_s = stages.memory, stages.verdict, stages.step_s
+        memory, answer = stages.memory, stages.verdict
+        step_s: float | None = stages.step_s
         limit_bytes = int(stages.tightest.limit_bytes)
     else:
         memory, step_s = MemoryParts(named=predicted.stage_parts), seconds([asked])[0]
