@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
-    Accelerator,
     FormatGain,
     LayoutColumns,
     Machine,
@@ -175,7 +174,7 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
         kind
         for kind in Precision
         if all(computes_in(one, kind) for one in gpus.values())
-        and (kind is not Precision.TF32 or all(map(_has_tf32, gpus.values())))
+        and (kind is not Precision.TF32 or all(one.tf32_flops_per_s for one in gpus.values()))
     ]
     for gpu, accelerator in sorted(gpus.items(), key=lambda pair: pair[0]):
         if not computes_in(accelerator, precision):
@@ -184,10 +183,6 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
                 f"{gpu} does not compute in {precision.value}; valid{every}: "
                 f"{' '.join(kind.value for kind in known)}."
             )
-
-
-def _has_tf32(accelerator: Accelerator) -> bool:
-    return accelerator.tf32_flops_per_s is not None
 
 
 def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:

@@ -209,7 +209,8 @@ def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostM
 def _layout(request: FitRequest) -> Layout:
     """Layout whose data parallelism and accumulation follow from cluster and global batch."""
     training, layout = request.training, request.layout
-    world, (tensor, pipeline, context, _) = _ranks(request), layout.mesh
+    world = len(training.cluster.devices if layout.placement is None else layout.placement)
+    tensor, pipeline, context, _ = layout.mesh
     others = tensor * pipeline * context
     if world % others:
         valid = " ".join(str(n) for n in range(1, min(world, 4096) + 1) if world % n == 0)
@@ -240,11 +241,6 @@ def _layout(request: FitRequest) -> Layout:
     if not request.is_zero_open:
         return layout
     return replace(layout, zero_stage=default_zero(training, layout))
-
-
-def _ranks(request: FitRequest) -> int:
-    placement = request.layout.placement
-    return len(request.training.cluster.devices) if placement is None else len(placement)
 
 
 def is_by_stages(request: FitRequest) -> bool:
@@ -283,17 +279,14 @@ def fit_stages(request: FitRequest, layout: Layout) -> StageFits:
     )
     split = layers_of_stages(training, layout, request.recompute_layers)
     found = given_stages(columns, training.workload, kinds, order, split, layout.micro_batch_split)
-    largest = replace(columns, micro_batch_C=columns.micro_batch_C * 0 + _most(layout))
+    most = max(layout.micro_batch_split or (layout.micro_batch,))
+    largest = replace(columns, micro_batch_C=columns.micro_batch_C * 0 + most)
     numbers, given = np.arange(len(split))[:, None], np.array([split]).T
     return StageFits(
         memory=memory_bytes(largest, training.workload, numbers, given),
         stages=found.stages,
         step_s=found.step_s,
     )
-
-
-def _most(layout: Layout) -> int:
-    return max(layout.micro_batch_split or (layout.micro_batch,))
 
 
 def layers_of_stages(

@@ -248,29 +248,24 @@ def broken_rule_here(layout: Layout, recompute_layers: int, workload: Workload) 
     return plan_only_by(columns, workload.model, workload.sequence_length)[0]
 
 
-def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
-    """Rules that layouts must obey.
+def ranking_rules(
+    request: PlanRequest,
+) -> tuple[tuple[LayoutRule, ...], tuple[LayoutRule, ...]]:
+    """Rules on all layouts of a question, and rules whose breakers are not to use first.
 
     Raises:
         ConfigError: only layouts that run here are requested, but no layout of the training does.
     """
-    trainers = rules_of(request.training)
-    if not request.runnable:
-        return (*PLAN_RULES, *trainers)
-    if not trains_here(request.training.workload):
-        raise ConfigError(
-            "--runnable ranks what our own runtime trains, which is whole models in "
-            f"{', '.join(kind.value for kind in BUILTIN_PRECISIONS)} with one of "
-            f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
-        )
-    return (*PLAN_RULES, *trainers, *RUNTIME_RULES)
-
-
-def ranking_rules(
-    request: PlanRequest,
-) -> tuple[tuple[LayoutRule, ...], tuple[LayoutRule, ...]]:
-    """Rules on all layouts of a question, and rules whose breakers are not to use first."""
-    return layout_rules(request), apart_rules(request)
+    rules = (*PLAN_RULES, *rules_of(request.training))
+    if request.runnable:
+        if not trains_here(request.training.workload):
+            raise ConfigError(
+                "--runnable ranks what our own runtime trains, which is whole models in "
+                f"{', '.join(kind.value for kind in BUILTIN_PRECISIONS)} with one of "
+                f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
+            )
+        rules = (*rules, *RUNTIME_RULES)
+    return rules, apart_rules(request)
 
 
 def apart_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
@@ -309,11 +304,11 @@ def changes_to_use(
             yield from _changes_that_fit(question, training, fits=found.are_all_apart)
     is_whole = workload.trains_all
     if is_whole and not trains_here(workload) and not _runs_elsewhere(training):
-        plain = replace(
-            workload,
-            precision=_known_precision(workload.precision),
-            optimizer=_known_optimizer(workload.optimizer),
-        )
+        plain = workload
+        if not _has_precision(workload):
+            plain = replace(plain, precision=Precision.BF16)
+        if not _has_optimizer(workload):
+            plain = replace(plain, optimizer=Optimizer.from_name("adamw"))
         for changed, ours in _with_workload(question, training, plain):
             larger = _larger(ours, training.cluster)
             for one in nearest_changes((ours,), larger)[:1]:
@@ -405,21 +400,17 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
         yield replace(question, training=training, world=world, limits=limits)
 
 
-def _known_precision(precision: Precision) -> Precision:
-    return precision if precision.configured in BUILTIN_PRECISIONS else Precision.BF16
-
-
-def _known_optimizer(optimizer: Optimizer) -> Optimizer:
-    is_known = optimizer.name in {name.lower() for name in OPTIMIZERS}
-    return optimizer if is_known else Optimizer.from_name("adamw")
-
-
 def trains_here(workload: Workload) -> bool:
     """True if our runtime has the training's precision and optimizer; it has no adapters."""
-    precise = workload.precision.configured in BUILTIN_PRECISIONS
-    optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
-    whole = workload.trains_all
-    return precise and optimizer and whole
+    return _has_precision(workload) and _has_optimizer(workload) and workload.trains_all
+
+
+def _has_precision(workload: Workload) -> bool:
+    return workload.precision.configured in BUILTIN_PRECISIONS
+
+
+def _has_optimizer(workload: Workload) -> bool:
+    return workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
 
 
 def has_uneven(training: TrainingRequest) -> bool:
