@@ -112,7 +112,7 @@ def decimal(least: float, most: float, metavar: str) -> ValueUnit:
     return ValueUnit(metavar=metavar, read=read, refuse=refuse)
 
 
-def scaled_amount(
+def quantity(
     metavar: str,
     must: str,
     scales: Mapping[str, float],
@@ -338,40 +338,36 @@ SHOWN = ValueUnit(
     metavar="N", read=lambda text: whole(0, _MOST_SHOWN).read(text) or None, refuse=SIZE.refuse
 )
 """Rows to show; all are None as a keyword, 0 as a flag."""
-SEQUENCE = scaled_amount(
+SEQUENCE = quantity(
     "S", "must be a number of tokens, such as 8192 or 8k", _BINARY, SIZE.refuse, int
 )
 """Contexts go by powers of two, so a k is 1024."""
-_COUNT = scaled_amount(
+_COUNT = quantity(
     *("T", "must be tokens, such as 300B or 15T", _DECIMAL),
     *(whole(1, _MOST_TOKENS).refuse, int),
 )
 TOKENS = replace(_COUNT, read=_read_tokens)
 BILLIONS = ValueUnit(metavar="N", read=_read_billions, refuse=_refuse_amount)
-_SIZE_IN_BYTES = scaled_amount(
+_SIZE_IN_BYTES = quantity(
     *("SIZE", "is not a size; write for example 2GB or 512MiB", _BYTES),
     *(whole(1, _MOST_TOKENS).refuse, int),
 )
 BYTES = replace(_SIZE_IN_BYTES, read=_read_bytes)
-USD = scaled_amount(
-    "USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _refuse_amount
-)
-PRICE = scaled_amount("USD", "must be a number above 0 (price in USD)", _PLAIN, _refuse_amount)
+USD = quantity("USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _refuse_amount)
+PRICE = quantity("USD", "must be a number above 0 (price in USD)", _PLAIN, _refuse_amount)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
-PERCENT = scaled_amount(
+PERCENT = quantity(
     *("PERCENT", "must be a percentage from 0 to below 100", {"": 0.01, "%": 0.01}),
     _refuse_share,
 )
-SECONDS = scaled_amount(
+SECONDS = quantity(
     *("S", "is not a time; write for example 90, 90s or 10m"),
     *({"": 1, "s": 1, "m": 60, "h": 3600}, _refuse_amount),
 )
-DURATION = scaled_amount(
+DURATION = quantity(
     "TIME", "must be a time with its unit, such as 5d or 12h", _SECONDS, _refuse_amount
 )
-MILLISECONDS = scaled_amount(
-    "MS", "must be milliseconds above 0, such as 2000", _PLAIN, _refuse_amount
-)
+MILLISECONDS = quantity("MS", "must be milliseconds above 0, such as 2000", _PLAIN, _refuse_amount)
 WHOLE_NUMBERS = ValueUnit(metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers)
 FROZEN_PARTS = ValueUnit(metavar="PARTS", read=_read_parts, refuse=_refuse_parts)
 SIZES = ValueUnit(
