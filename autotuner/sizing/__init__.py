@@ -42,7 +42,6 @@ from .families import (
 from .forecast import (
     WHY,
     Achieved,
-    Assumed,
     Goodput,
     GpuPrice,
     Outlook,

@@ -238,7 +238,7 @@ def with_assumption(goodput: Goodput, name: str, value: float) -> Goodput:
     """
     if name not in WHY:
         raise ConfigError(f"Assumption {name!r} is unknown; {nearest_known(name, WHY)}")
-    most = _MOST_SHARE if name in _SHARES else 1e12
+    most = _limit(name)
     least = 0.0 if name in _SHARES or name in ("restart_s", "checkpoint_s") else 1e-9
     if not least <= value <= most:
         raise ConfigError(f"Assumption {name} is {value:g}, but must be {least:g} to {most:g}.")
@@ -408,22 +408,18 @@ class GpuPrice:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumed:
-    """Assumptions of an outlook besides a speed."""
-
-    goodput: Goodput
-    rate: GpuPrice
-    band: SpeedBand
-
-
-def outlook(achieved: Achieved, tokens_b: float, gpus: int, assumed: Assumed) -> Outlook:
+def outlook(
+    achieved: Achieved,
+    tokens_b: float,
+    gpus: int,
+    goodput: Goodput,
+    price: GpuPrice,
+    band: SpeedBand,
+) -> Outlook:
     """Days and money of ``tokens_b`` billion tokens."""
     step_days = tokens_b * 1e9 / achieved.tokens_per_s / SECONDS_PER_DAY
-    goodput, rate, band = assumed.goodput, assumed.rate, assumed.band
     share = goodput.share(gpus)
-    days = step_days / share
-    hourly = rate.usd_per_gpu_hour
+    days, hourly = step_days / share, price.usd_per_gpu_hour
     return Outlook(
         achieved=achieved,
         step_days=step_days,
@@ -433,6 +429,6 @@ def outlook(achieved: Achieved, tokens_b: float, gpus: int, assumed: Assumed) ->
         days_high=days / band.slowest,
         band=band,
         usd=None if hourly is None else days * 24 * gpus * hourly,
-        price=rate.source,
+        price=price.source,
         sensitivities=sensitivities(goodput, gpus, step_days),
     )

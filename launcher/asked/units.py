@@ -293,10 +293,6 @@ def _refuse_parts(value: Any) -> str | None:
     return next((hint(str(name), known) for name in names if name not in known), None)
 
 
-def _read_sizes(text: str) -> tuple[int, ...]:
-    return tuple(sorted({DEGREE.read(part.strip()) for part in text.split(",")}))
-
-
 def _refuse_sizes(value: Any) -> str | None:
     if not isinstance(value, (tuple, list)):
         return "it must be whole numbers, such as [1, 2, 4]"
@@ -329,10 +325,6 @@ def _read_assumption(text: str) -> tuple[str, float]:
         ) from None
 
 
-def _read_shown(text: str) -> int | None:
-    return whole(0, _MOST_SHOWN).read(text) or None
-
-
 _DIGIT = whole(0, 9_999_999)
 NAME = ValueUnit(metavar="NAME")
 FILE = ValueUnit(metavar="FILE", read=Path)
@@ -342,7 +334,9 @@ OFF = ValueUnit(action="store_false", refuse=_refuse_switch)
 SWITCH = ValueUnit(action="switch", refuse=_refuse_switch)
 DEGREE = whole(1, MOST_DEGREE)
 SIZE = whole(1, MOST)
-SHOWN = ValueUnit(metavar="N", read=_read_shown, refuse=SIZE.refuse)
+SHOWN = ValueUnit(
+    metavar="N", read=lambda text: whole(0, _MOST_SHOWN).read(text) or None, refuse=SIZE.refuse
+)
 """Rows to show; all are None as a keyword, 0 as a flag."""
 SEQUENCE = quantity(
     "S", "must be a number of tokens, such as 8192 or 8k", _BINARY, SIZE.refuse, int
@@ -376,6 +370,10 @@ DURATION = quantity(
 MILLISECONDS = quantity("MS", "must be milliseconds above 0, such as 2000", _PLAIN, _refuse_amount)
 WHOLE_NUMBERS = ValueUnit(metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers)
 FROZEN_PARTS = ValueUnit(metavar="PARTS", read=_read_parts, refuse=_refuse_parts)
-SIZES = ValueUnit(metavar="N,N", read=_read_sizes, refuse=_refuse_sizes)
+SIZES = ValueUnit(
+    metavar="N,N",
+    read=lambda text: tuple(sorted({DEGREE.read(part.strip()) for part in text.split(",")})),
+    refuse=_refuse_sizes,
+)
 FAMILY = ValueUnit(metavar="F", read=_read_family)
 ASSUMPTION = ValueUnit(metavar="NAME=VALUE", read=_read_assumption, action="append")

@@ -20,7 +20,6 @@ from .recommend import GpusForDays, Recommendation, recommendation
 from .recommend_question import cluster_of
 from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift
 from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
-from .runnable import RowState, plan_only_rule, trains_here
 from .serving import (
     INFERENCE,
     FitInferenceAnswer,
@@ -32,5 +31,12 @@ from .serving import (
     plan_inference_answer,
     plan_inference_request,
 )
-from .trainers import BY_SCRIPT, usual_training, with_trainer
+from .trainers import (
+    BY_SCRIPT,
+    RowState,
+    plan_only_rule,
+    trains_here,
+    usual_training,
+    with_trainer,
+)
 from .verifying import NamedRun, Verifying

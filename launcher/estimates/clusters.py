@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
-    Accelerator,
     FormatGain,
     LayoutColumns,
     Machine,
@@ -35,7 +34,6 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.tuning_spaces import (
-    TRAINERS,
     cluster_of_document,
     known_accelerator,
     machine,
@@ -176,7 +174,7 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
         kind
         for kind in Precision
         if all(computes_in(one, kind) for one in gpus.values())
-        and (kind is not Precision.TF32 or all(map(_has_tf32, gpus.values())))
+        and (kind is not Precision.TF32 or all(one.tf32_flops_per_s for one in gpus.values()))
     ]
     for gpu, accelerator in sorted(gpus.items(), key=lambda pair: pair[0]):
         if not computes_in(accelerator, precision):
@@ -185,10 +183,6 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
                 f"{gpu} does not compute in {precision.value}; valid{every}: "
                 f"{' '.join(kind.value for kind in known)}."
             )
-
-
-def _has_tf32(accelerator: Accelerator) -> bool:
-    return accelerator.tf32_flops_per_s is not None
 
 
 def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:
@@ -267,14 +261,14 @@ def proposal_step_s(
 
 def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:
     """Gains of the trainer's other formats in the same layout."""
-    cluster, has = training.cluster, TRAINERS[training.trainer.name].abilities
+    cluster = training.cluster
 
     def step_s(precision: Precision) -> float | None:
         workload = replace(asked.workload, precision=precision)
         return proposal_step_s(cluster, [replace(asked, workload=workload)])[0]
 
     gains = format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
-    return tuple(one for one in gains if one.precision in has.precisions)
+    return tuple(one for one in gains if one.precision in training.abilities.precisions)
 
 
 def profiled_format_gains(

@@ -58,8 +58,14 @@ from .clusters import (
 )
 from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .runnable import RowState, layout_state, trainer_of_layout
-from .trainers import default_zero, has_sequence, rules_of
+from .trainers import (
+    RowState,
+    default_zero,
+    has_sequence,
+    layout_state,
+    rules_of,
+    trainer_of_layout,
+)
 
 _LEAST_BYTES = 0.5
 """No format stores a weight in less; if even these do not fit, no layout needs a look."""
@@ -154,55 +160,41 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     sequence = workload.sequence_length
     if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
         raise ConfigError(f"{why}.")
+    predicted, seconds = estimate(columns, workload, cluster), partial(proposal_step_s, cluster)
+    host, stages = _host_memory(predicted, training), None
     if is_by_stages(request):
-        return _answer_by_stages(request, asked, columns)
-    predicted = estimate(columns, workload, cluster)
-    limits = NodeLimits(
-        device_bytes=limit_bytes,
-        gpus=min(len(node.devices) for node in cluster.nodes),
-        host_bytes=cluster.least_host_memory_bytes,
-    )
-    host = _host_memory(predicted, training)
-    answer = verdict(float(predicted.peak_bytes_C[0]), limit_bytes)
+        stages = fit_stages(request, asked.layout)
+        memory, answer = stages.memory, stages.verdict
+        step_s: float | None = stages.step_s
+        limit_bytes = int(stages.tightest.limit_bytes)
+    else:
+        memory, step_s = MemoryParts(named=predicted.stage_parts), seconds([asked])[0]
+        answer = verdict(float(predicted.peak_bytes_C[0]), limit_bytes)
     answer = Verdict.NO if host.is_short else answer
     found: tuple[Remedy, ...] = ()
-    seconds = partial(proposal_step_s, cluster)
-    if answer is Verdict.NO:
+    looks_further = answer is Verdict.NO and stages is None  # plan ranks what fits stage by stage
+    if looks_further:
+        limits = NodeLimits(
+            device_bytes=limit_bytes,
+            gpus=min(len(node.devices) for node in cluster.nodes),
+            host_bytes=cluster.least_host_memory_bytes,
+        )
         rules, splits = rules_of(training), has_sequence(training)
         found = remedies(asked, limits, seconds, rules, splits=splits)
     return FitAnswer(
         cluster=cluster,
         trainer=training.trainer,
         asked=asked,
-        memory=MemoryParts(named=predicted.stage_parts),
+        memory=memory,
         limit_bytes=limit_bytes,
         verdict=answer,
-        step_s=seconds([asked])[0],
+        step_s=step_s,
         state=layout_state(training, asked.layout, layers),
         remedies=found,
         host=host,
-        smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
-        gains=layout_format_gains(training, asked),
-    )
-
-
-def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
-    """Without remedies: ``plan`` ranks the layouts that fit on such a cluster."""
-    training = request.training
-    predicted = estimate(columns, training.workload, training.cluster)
-    found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
-    return FitAnswer(
-        cluster=training.cluster,
-        trainer=training.trainer,
-        asked=asked,
-        memory=found.memory,
-        limit_bytes=int(found.tightest.limit_bytes),
-        verdict=Verdict.NO if host.is_short else found.verdict,
-        step_s=found.step_s,
-        state=layout_state(training, asked.layout, asked.recompute_layers),
-        remedies=(),
-        host=host,
-        by_stages=found,
+        smallest=smallest_cluster(training) if looks_further and not found else None,
+        by_stages=stages,
+        gains=layout_format_gains(training, asked) if stages is None else (),
     )
 
 
@@ -217,7 +209,8 @@ def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostM
 def _layout(request: FitRequest) -> Layout:
     """Layout whose data parallelism and accumulation follow from cluster and global batch."""
     training, layout = request.training, request.layout
-    world, (tensor, pipeline, context, _) = _ranks(request), layout.mesh
+    world = len(training.cluster.devices if layout.placement is None else layout.placement)
+    tensor, pipeline, context, _ = layout.mesh
     others = tensor * pipeline * context
     if world % others:
         valid = " ".join(str(n) for n in range(1, min(world, 4096) + 1) if world % n == 0)
@@ -248,11 +241,6 @@ def _layout(request: FitRequest) -> Layout:
     if not request.is_zero_open:
         return layout
     return replace(layout, zero_stage=default_zero(training, layout))
-
-
-def _ranks(request: FitRequest) -> int:
-    placement = request.layout.placement
-    return len(request.training.cluster.devices) if placement is None else len(placement)
 
 
 def is_by_stages(request: FitRequest) -> bool:
@@ -291,17 +279,14 @@ def fit_stages(request: FitRequest, layout: Layout) -> StageFits:
     )
     split = layers_of_stages(training, layout, request.recompute_layers)
     found = given_stages(columns, training.workload, kinds, order, split, layout.micro_batch_split)
-    largest = replace(columns, micro_batch_C=columns.micro_batch_C * 0 + _most(layout))
+    most = max(layout.micro_batch_split or (layout.micro_batch,))
+    largest = replace(columns, micro_batch_C=columns.micro_batch_C * 0 + most)
     numbers, given = np.arange(len(split))[:, None], np.array([split]).T
     return StageFits(
         memory=memory_bytes(largest, training.workload, numbers, given),
         stages=found.stages,
         step_s=found.step_s,
     )
-
-
-def _most(layout: Layout) -> int:
-    return max(layout.micro_batch_split or (layout.micro_batch,))
 
 
 def layers_of_stages(

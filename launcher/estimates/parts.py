@@ -40,7 +40,7 @@ from ..asked import Goal
 from ..input_file import input_text
 from .clusters import ChosenPrice, check_training, chosen_prices, machine_of, one_node
 from .requests import PlanRequest, TrainingRequest
-from .runnable import has_uneven, ranking_rules
+from .trainers import has_uneven, ranking_rules
 
 NETWORK_FACTORS = (0.5, 2.0)
 """Rates of all networks between nodes, over the question's rates, that may change a choice."""

@@ -38,14 +38,15 @@ from ..measurements import TrainingRuns, read_training_runs
 from .clusters import ChosenPrice, equal_machines, layout_format_gains, whole_node, with_gpus
 from .parts import RankedParts, rank_parts
 from .requests import PlanRequest, TrainingRequest
-from .runnable import (
+from .trainers import (
+    BY_SCRIPT,
     RowState,
     apart_rules,
     changes_to_use,
     ranking_rules,
     row_states,
+    usual_trainer,
 )
-from .trainers import BY_SCRIPT, usual_trainer
 from .verifying import Verifying, log_band, verify_plan
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from autoconf_launch.autotuner.cost import TrainerChoice
 from autoconf_launch.autotuner.planner import Bounds, OwnRuns
 from autoconf_launch.autotuner.sizing import (
-    Assumed,
     Budget,
     ChosenModel,
     Family,
@@ -137,7 +136,8 @@ def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recomme
     family = Family(_family_name(request))
     question = model_question(request, family, cluster.gpu_memory_gb, named)
     runs = _measured_runs(request, cluster)
-    predictor = _Predictor(request, cluster, question, None if runs is None else runs.own)
+    own = None if runs is None else runs.own
+    predictor = _Predictor(request=request, cluster=cluster, question=question, runs=own)
     enough = predictor.with_enough_gpus() if _asks_for_gpus(request) else None
     if _asks_for_gpus(request) and _is_kind(request, cluster, predictor):
         if enough is None:
@@ -258,21 +258,14 @@ def _model(question: ModelQuestion, request: RecommendCommand, budget: Budget) -
         ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Predictor:
     """Asks the cost model about models on one cluster."""
 
-    def __init__(
-        self,
-        request: RecommendCommand,
-        cluster: ChosenCluster,
-        question: ModelQuestion,
-        runs: OwnRuns | None,
-    ) -> None:
-        self._runs = runs
-        self._request = request
-        self.cluster = cluster
-        self._question = question
-        self._why_not = cluster.why_no_machines
+    request: RecommendCommand
+    cluster: ChosenCluster
+    question: ModelQuestion
+    runs: OwnRuns | None
 
     def rate(self) -> float:
         """TFLOP/s of a GPU as the formula counts, for the size it would then recommend.
@@ -283,19 +276,19 @@ class _Predictor:
         rate = _FIRST_GUESS_TFLOPS
         for _ in range(3):
             budget = Budget(
-                gpus=self.cluster.gpus, tflops_per_gpu=rate, tokens_b=self._request.tokens_b
+                gpus=self.cluster.gpus, tflops_per_gpu=rate, tokens_b=self.request.tokens_b
             )
-            size_b = max(_size(self._request, budget), 1e-6)
+            size_b = max(_size(self.request, budget), 1e-6)
             found = self.outlook(self._choose(size_b))
             if found is None:
-                why = self._why_not.rstrip(".") or "no layout fits"
+                why = self.cluster.why_no_machines.rstrip(".") or "no layout fits"
                 raise ConfigError(f"No rate can be predicted: {why}; give --tflops-per-gpu.")
             rate = found.achieved.tflops_per_gpu
         return rate
 
     def predict(self) -> Outlook | None:
         """The outlook of the size that was given."""
-        return self.outlook(self._choose(self._question.size_b))
+        return self.outlook(self._choose(self.question.size_b))
 
     def with_enough_gpus(self) -> _Predictor | None:
         """The fewest GPUs of this kind that train the size in the days; None if no number does."""
@@ -303,22 +296,21 @@ class _Predictor:
             return None
 
         def of(gpus: int) -> _Predictor:
-            cluster = self.cluster.with_gpus(gpus)
-            return _Predictor(self._request, cluster, self._question, self._runs)
+            return replace(self, cluster=self.cluster.with_gpus(gpus))
 
         def days_of(gpus: int) -> float | None:
             found = of(gpus).predict()
             return found.days if found else None
 
-        assert self._request.max_days is not None
+        assert self.request.max_days is not None
         each = len(whole_node(self.cluster.spec.nodes[0]).devices)
-        gpus = gpus_for_days(each, self._request.max_days, days_of)
+        gpus = gpus_for_days(each, self.request.max_days, days_of)
         return of(gpus) if gpus else None
 
     def answer(self, model: ChosenModel) -> PlannerPart:
         """Days and cost of a model, and the size for the days that were given."""
         found = self.outlook(model)
-        if found is None and not self._why_not:
+        if found is None and not self.cluster.why_no_machines:
             gpus, name = self.cluster.gpus, self.cluster.text
             why = (
                 f"no layout of {model.shape.layers} layers with a global batch near "
@@ -329,12 +321,12 @@ class _Predictor:
         return PlannerPart(
             outlook=self._with_model_sensitivities(found, model) if found else None,
             size_b=self._size(model.asked.size_b) if found else None,
-            why_not=self._why_not,
+            why_not=self.cluster.why_no_machines,
         )
 
     def _with_model_sensitivities(self, found: Outlook, model: ChosenModel) -> Outlook:
         """The outlook with the assumptions on the model, whatever was not given."""
-        asked, request, batch = model.asked, self._request, found.achieved.layout.global_batch
+        asked, request, batch = model.asked, self.request, found.achieved.layout.global_batch
         if request.custom_config is not None:
             return found
         kinds = {
@@ -363,9 +355,9 @@ class _Predictor:
 
     def _days_with(self, asked: ModelQuestion, batch: int, field: str, value: int) -> float | None:
         changed = replace(asked, **dict[str, Any]({"batch": batch, field: value}))
-        request = replace(self._request, global_batch=changed.batch)
+        request = replace(self.request, global_batch=changed.batch)
         try:
-            found = _Predictor(request, self.cluster, changed, self._runs).predict()
+            found = replace(self, request=request, question=changed).predict()
         except ConfigError:
             return None
         return found.days if found else None
@@ -383,21 +375,23 @@ class _Predictor:
         if done is None:
             return None
         band = self._band(model)
-        assumed = Assumed(
-            goodput=self._request.assumed_goodput(),
-            rate=_rate(spec, self._request.usd_per_gpu_hour),
-            band=band if self._runs is None else narrow_band(band, done.narrowing),
+        return outlook(
+            done,
+            self.request.tokens_b,
+            self.cluster.gpus,
+            self.request.assumed_goodput(),
+            _rate(spec, self.request.usd_per_gpu_hour),
+            band if self.runs is None else narrow_band(band, done.narrowing),
         )
-        return outlook(done, self._request.tokens_b, self.cluster.gpus, assumed)
 
     def _task(self, model: ChosenModel, spec: ClusterSpec) -> Task:
         training = usual_training(model.architecture, model.asked.sequence, machine_of(spec))
         return Task(
-            training=replace(training, runs=self._runs),
+            training=replace(training, runs=self.runs),
             nodes=len(spec.nodes),
             memory_bytes=self.cluster.memory_bytes,
             global_batch=model.batch.global_batch,
-            is_batch_given=(self._request.global_batch or self._request.custom_config) is not None,
+            is_batch_given=(self.request.global_batch or self.request.custom_config) is not None,
             active_parameters=model.active_count,
             slowest=self._band(model).slowest,
         )
@@ -423,12 +417,12 @@ class _Predictor:
             found,
             self._band(model),
             bounds,
-            _rate(spec, self._request.usd_per_gpu_hour).usd_per_gpu_hour,
-            self._request.assumed_goodput().restart_s,
+            _rate(spec, self.request.usd_per_gpu_hour).usd_per_gpu_hour,
+            self.request.assumed_goodput().restart_s,
         )
 
     def _size(self, size_b: float) -> float | None:
-        if self._request.max_days is None or _asks_for_gpus(self._request):
+        if self.request.max_days is None or _asks_for_gpus(self.request):
             return None
 
         def days_of(size_b: float) -> float | None:
@@ -438,10 +432,10 @@ class _Predictor:
                 return None
             return found.days if found else None
 
-        return size_for_days(size_b, self._request.max_days, days_of)
+        return size_for_days(size_b, self.request.max_days, days_of)
 
     def _choose(self, size_b: float) -> ChosenModel:
-        asked = replace(self._question, size_b=size_b)
+        asked = replace(self.question, size_b=size_b)
         return choose_model(tables(generation_of(asked.family)), asked)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autoconf_launch.autotuner.cost import TrainerChoice, Verdict, verdict
+from autoconf_launch.autotuner.cost import Abilities, TrainerChoice, Verdict, verdict
 from autoconf_launch.core import ALL_LAYERS, GIB, ClusterSpec, Degrees, Layout, Workload
+from autoconf_launch.tuning_spaces import TRAINERS
 
 from ..asked import PlanFiles, PlanRanking, RealRuns, TrainingBudget
 
@@ -33,6 +34,11 @@ class TrainingRequest:
     time_limit_s: int = TIME_LIMIT_S
     json: bool = False
     given: frozenset[str] = frozenset()
+
+    @property
+    def abilities(self) -> Abilities:
+        """Abilities of its trainer."""
+        return TRAINERS[self.trainer.name].abilities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

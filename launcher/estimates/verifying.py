@@ -37,7 +37,7 @@ from ..asked import RealRuns
 from ..export import Optimum, RunCommand, run_command
 from ..machine import THREADS, usable_cores
 from ..measurements import row_to_fill
-from .runnable import plan_only_rule
+from .trainers import plan_only_rule
 
 _CPU_START_S = 15.0
 """From a launch of CPU ranks to their first step; a guess, as for GPUs."""
@@ -71,62 +71,45 @@ class Verifying:
     start_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyQuestion:
-    """An answer to narrow.
-
-    Attributes:
-        training: the training with its measured runs, if any.
-        layouts: the chosen layout, then its near rivals.
-        nodes: of the training.
-        band: logarithm within which nine of ten predictions are without runs.
-        bounds: limits of the runs to name.
-        usd_per_gpu_hour: None if no price is known.
-        memory_bytes: of a rank.
-        start_s: of a run on GPUs.
-    """
-
-    training: Training
-    layouts: tuple[Planned, ...]
-    nodes: int
-    band: float
-    bounds: Bounds
-    usd_per_gpu_hour: float | None
-    memory_bytes: float
-    start_s: float
-
-
 def run_bounds(asked: RealRuns) -> Bounds | None:
     """Limits of ``--verify`` or ``--verify-budget``; None without them."""
     runs, usd = asked.verify, asked.verify_budget_usd
     return None if runs is None and usd is None else Bounds(runs=runs, usd=usd)
 
 
-def verifying(question: VerifyQuestion) -> Verifying:
+def _verifying(
+    training: Training,
+    layouts: tuple[Planned, ...],
+    bounds: Bounds,
+    costs: RunCosts,
+    scale: float,
+) -> Verifying:
     """Choose the runs, and say how each is made.
+
+    Args:
+        training: the training with its measured runs, if any.
+        layouts: the chosen layout, then its near rivals.
+        bounds: limits of the runs to name.
+        costs: of a run on GPUs.
+        scale: of errors without runs.
 
     Raises:
         ConfigError: money bounds them, but no price is known.
     """
-    if question.bounds.usd is not None and question.usd_per_gpu_hour is None:
+    if bounds.usd is not None and costs.usd_per_gpu_hour is None:
         raise ConfigError(
             "No price of this GPU is known, but --verify-budget needs one; give it with "
             "--usd-per-gpu-hour, or a number of runs with --verify."
         )
-    training = question.training
     if training.runs is None:
-        scale = effect_scale(question.band / NINE_OF_TEN, over_nodes=question.nodes > 1)
         training = replace(training, runs=OwnRuns.none(training.workload, scale))
-    costs = RunCosts(
-        start_s=_CPU_START_S if training.machine.accelerator.is_cpu else question.start_s,
-        usd_per_gpu_hour=question.usd_per_gpu_hour,
-        memory_bytes=question.memory_bytes,
-    )
-    found = verifying_runs(training, question.layouts, costs, question.bounds)
+    if training.machine.accelerator.is_cpu:
+        costs = replace(costs, start_s=_CPU_START_S)
+    found = verifying_runs(training, layouts, costs, bounds)
     return Verifying(
         found=found,
         named=tuple(name_run(training, one) for one in found.runs),
-        bounds=question.bounds,
+        bounds=bounds,
         start_s=costs.start_s,
     )
 
@@ -144,19 +127,17 @@ def verify_plan(question: Question, found: Plan, asked: RealRuns) -> Verifying |
     if bounds is None or not found.best:
         return None
     training, best = question.training, found.best[0]
-    error = planned_band(training, best).error
-    gpus_per_node = training.machine.gpus_per_node
-    return verifying(
-        VerifyQuestion(
-            training=training,
-            layouts=(best, *near_rivals(found.best, error)),
-            nodes=-(-question.world // gpus_per_node),
-            band=log_band(training, best.layout),
-            bounds=bounds,
+    is_several = question.world > training.machine.gpus_per_node
+    return _verifying(
+        training,
+        (best, *near_rivals(found.best, planned_band(training, best).error)),
+        bounds,
+        RunCosts(
+            start_s=Goodput().restart_s,
             usd_per_gpu_hour=question.usd_per_gpu_hour,
             memory_bytes=question.limits.memory_bytes,
-            start_s=Goodput().restart_s,
-        )
+        ),
+        effect_scale(log_band(training, best.layout) / NINE_OF_TEN, over_nodes=is_several),
     )
 
 
@@ -170,17 +151,14 @@ def verify_outlook(
 ) -> Verifying:
     """Runs that narrow the days of a recommendation; ``published`` is its band without runs."""
     near = near_layouts(task, found.achieved)
-    return verifying(
-        VerifyQuestion(
-            training=task.training,
-            layouts=(near[0], *near_rivals(near, found.band.fastest - 1.0)),
-            nodes=task.nodes,
-            band=log_width(published),
-            bounds=bounds,
-            usd_per_gpu_hour=usd_per_gpu_hour,
-            memory_bytes=task.memory_bytes,
-            start_s=start_s,
-        )
+    return _verifying(
+        task.training,
+        (near[0], *near_rivals(near, found.band.fastest - 1.0)),
+        bounds,
+        RunCosts(
+            start_s=start_s, usd_per_gpu_hour=usd_per_gpu_hour, memory_bytes=task.memory_bytes
+        ),
+        effect_scale(log_width(published) / NINE_OF_TEN, over_nodes=task.nodes > 1),
     )
 
 

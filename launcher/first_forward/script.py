@@ -141,14 +141,16 @@ class TracedScript:
     def sequences_per_sample(self) -> int:
         """Sequences of a known architecture that a sample trains, by the operations of the pass.
 
-        A loss on pairs of answers trains two, in one call of the model or in two.
+        A loss on pairs of answers trains two, in one call of the model or in two. A script may run
+        more experts than its tokens choose, so that the operations of those say nothing.
         """
-        if self.architecture is None:
+        model, length = self.architecture, self.found.model.sequence_length
+        if model is None or model.experts is not None or length is None:
             return 1
-        workload = Workload(
-            model=self.architecture, sequence_length=self.found.model.sequence_length or 1
-        )
-        forward_flops = forward_flops_per_token(workload) * workload.sequence_length
+        # as they were counted: every token attends to all
+        model = replace(model, causal=False, window=None)
+        workload = Workload(model=model, sequence_length=length)
+        forward_flops = forward_flops_per_token(workload) * length
         passes = 3 if self.found.recompute is Recompute.NONE else 4
         own, frozen = (
             sum(one.flops * one.count for one in operations)

@@ -363,7 +363,9 @@ def with_recompute(measurements: Sequence[PublishedRow]) -> tuple[PublishedRow, 
     left = [i for i, one in enumerate(filled) if _leaves_recompute_open(one)]
     full_bytes = [usable_bytes(filled[i].gpu) for i in left]
     plain = peaks_bytes(measurements, left)[left]
-    tried = [_with_selective(measurements[i]) for i in left]
+    rows = (measurements[i] for i in left)
+    selective = Recompute.SELECTIVE
+    tried = [replace(one, layout=replace(one.layout, recompute=selective)) for one in rows]
     less = peaks_bytes(tried, range(len(tried)))
     for i, one, most, least, limit in zip(left, tried, plain, less, full_bytes, strict=True):
         if least <= limit < most:
@@ -375,10 +377,6 @@ def _leaves_recompute_open(one: PublishedRow) -> bool:
     name = known_accelerator(one.gpu)
     is_open = "recompute" in one.assumed and one.step_time_s is not None
     return is_open and name is not None and not name.startswith(_OFFLOADING)
-
-
-def _with_selective(one: PublishedRow) -> PublishedRow:
-    return replace(one, layout=replace(one.layout, recompute=Recompute.SELECTIVE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -134,12 +134,12 @@ class TimedSettings:
     measured_s_R: Floats
     group_R: tuple[tuple[object, ...], ...]
 
-    def join(self, others: TimedSettings) -> TimedSettings:
-        """Settings of both, others last."""
+    @staticmethod
+    def join(parts: Sequence[TimedSettings]) -> TimedSettings:
         return TimedSettings(
-            predicted_s_R=np.concatenate([self.predicted_s_R, others.predicted_s_R]),
-            measured_s_R=np.concatenate([self.measured_s_R, others.measured_s_R]),
-            group_R=self.group_R + others.group_R,
+            predicted_s_R=np.concatenate([one.predicted_s_R for one in parts]),
+            measured_s_R=np.concatenate([one.measured_s_R for one in parts]),
+            group_R=tuple(group for one in parts for group in one.group_R),
         )
 
 
@@ -192,7 +192,8 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     row_s = mixed_s.copy()
     row_s[rows] = seconds
     if mixed := np.flatnonzero(np.isfinite(mixed_s)).tolist():
-        timed = timed.join(_timed_settings(measurements, mixed, (mixed_s[mixed], ()), None))
+        others = _timed_settings(measurements, mixed, (mixed_s[mixed], ()), None)
+        timed = TimedSettings.join([timed, others])
         for i in mixed:
             peaks[i], limits[i] = mixed_memory(measurements[i])
             del reasons[i]
@@ -249,11 +250,8 @@ def together(validations: Sequence[Validation]) -> Validation:
     for one in validations:
         counts.update(dict(one.skipped))
         trainers.update(dict(one.trainers))
-    timed = TimedSettings(
-        predicted_s_R=np.concatenate([one.timed.predicted_s_R for one in validations]),
-        measured_s_R=np.concatenate([one.timed.measured_s_R for one in validations]),
-        group_R=tuple(group for one in validations for group in one.timed.group_R),
-    )
+    timed = TimedSettings.join([one.timed for one in validations])
+    names = [one.name for one in fields(Fits)]
     return Validation(
         rows=sum(one.rows for one in validations),
         predicted=sum(one.predicted for one in validations),
@@ -266,13 +264,7 @@ def together(validations: Sequence[Validation]) -> Validation:
             np.concatenate([one.memory_R[0] for one in validations]),
             np.concatenate([one.memory_R[1] for one in validations]),
         ),
-        fits=Fits(
-            failed_rows=sum(one.fits.failed_rows for one in validations),
-            failed_rows_flagged=sum(one.fits.failed_rows_flagged for one in validations),
-            failed_rows_safe=sum(one.fits.failed_rows_safe for one in validations),
-            ran_rows=sum(one.fits.ran_rows for one in validations),
-            ran_rows_flagged=sum(one.fits.ran_rows_flagged for one in validations),
-        ),
+        fits=Fits(**{name: sum(getattr(one.fits, name) for one in validations) for name in names}),
         each=tuple(row for one in validations for row in one.each),
     )
 
@@ -362,28 +354,23 @@ def _calibrate(
 
 
 def _memory(measurements: Sequence[PublishedRow], peaks: Floats) -> tuple[Floats, Floats]:
-    known = [
-        i
-        for i, one in enumerate(measurements)
-        if one.memory_gb is not None and not np.isnan(peaks[i])
-    ]
-    measured = [(measurements[i].memory_gb or 0.0) for i in known]
-    return peaks[known] / GIB, np.array(measured, np.float64)
+    measured_gb = np.array([one.memory_gb or np.nan for one in measurements], np.float64)
+    known = ~np.isnan(measured_gb) & ~np.isnan(peaks)
+    return peaks[known] / GIB, measured_gb[known]
 
 
 def _fits(measurements: Sequence[PublishedRow], peaks: Floats, limits: Floats) -> Fits:
-    known = ~np.isnan(peaks)
-    verdicts = [verdict(peak, limit) for peak, limit in zip(peaks, limits, strict=True)]
-    flagged, safe = (
-        np.array([one is kind for one in verdicts], np.bool_) for kind in (Verdict.NO, Verdict.YES)
-    )
-    failed = np.array([one.step_time_s is None for one in measurements], np.bool_)
+    verdicts: dict[bool, list[Verdict]] = {True: [], False: []}
+    for one, peak, limit in zip(measurements, peaks, limits, strict=True):
+        if not np.isnan(peak):
+            verdicts[one.step_time_s is None].append(verdict(peak, limit))
+    failed, ran = verdicts[True], verdicts[False]
     return Fits(
-        failed_rows=int((failed & known).sum()),
-        failed_rows_flagged=int((failed & known & flagged).sum()),
-        failed_rows_safe=int((failed & known & safe).sum()),
-        ran_rows=int((~failed & known).sum()),
-        ran_rows_flagged=int((~failed & known & flagged).sum()),
+        failed_rows=len(failed),
+        failed_rows_flagged=failed.count(Verdict.NO),
+        failed_rows_safe=failed.count(Verdict.YES),
+        ran_rows=len(ran),
+        ran_rows_flagged=ran.count(Verdict.NO),
     )
 
 

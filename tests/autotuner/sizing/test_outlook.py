@@ -13,7 +13,6 @@ from autoconf_launch.autotuner.planner import Limits, Question, plan
 from autoconf_launch.autotuner.sizing import (
     WHY,
     Achieved,
-    Assumed,
     Goodput,
     GpuPrice,
     Outlook,
@@ -56,7 +55,7 @@ def look(usd: float | None = 3.0) -> Outlook:
     done = gpt(16)
     assert done is not None
     rate = GpuPrice(usd_per_gpu_hour=usd, source="as given")
-    return outlook(done, 300, 128, Assumed(goodput=Goodput(), rate=rate, band=BAND))
+    return outlook(done, 300, 128, Goodput(), rate, BAND)
 
 
 def test_the_layout_uses_all_gpus_and_surely_fits() -> None:

@@ -23,7 +23,7 @@ from autoconf_launch.launcher.estimates import (
     plan_only_rule,
     with_trainer,
 )
-from autoconf_launch.launcher.estimates.runnable import apart_rules
+from autoconf_launch.launcher.estimates.trainers import apart_rules
 from autoconf_launch.tuning_spaces import TRAINERS, named_model, parse_cluster
 
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)

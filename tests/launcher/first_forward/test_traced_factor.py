@@ -100,13 +100,20 @@ def test_they_are_on_every_rank_whatever_is_sharded() -> None:
     assert more == pytest.approx(1 << 30)
 
 
-def test_a_loss_on_pairs_of_answers_trains_two_sequences_a_sample() -> None:
-    forward = SAMPLES * LENGTH * forward_flops_per_token(plain())
+@pytest.mark.parametrize("length", [LENGTH, 128 << 10])
+def test_a_loss_on_pairs_of_answers_trains_two_sequences_a_sample(length: int) -> None:
+    script, whole = traced_script(), replace(GPT, causal=False)
+    workload = replace(plain(), model=whole, sequence_length=length)
+    forward = SAMPLES * length * forward_flops_per_token(workload)
     teacher = OperationCost(flops=2 * forward, moved_bytes=0)
     for count in (1, 2):
         trained = OperationCost(flops=3 * count * forward, moved_bytes=0)
-        script = traced_script()
-        found = replace(script.found, operations=(teacher, trained), frozen_operations=(teacher,))
+        found = replace(
+            script.found,
+            model=replace(script.found.model, sequence_length=length),
+            operations=(teacher, trained),
+            frozen_operations=(teacher,),
+        )
         assert replace(script, found=found).sequences_per_sample == count
 
 
