@@ -1,7 +1,5 @@
 """Profile runs of real ranks: the model's description, measured, traced or both."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

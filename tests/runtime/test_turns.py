@@ -1,7 +1,5 @@
 """Places in a turn group of launches: who computes when, and who leaves when."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -37,8 +35,8 @@ class TurnGroup:
                     first_turn=number == 0,
                 ),
                 0,
-                settle=list,
-                restart=list,
+                settle=lambda: None,
+                restart=lambda: None,
             )
             for number, own in enumerate(folders)
         ]

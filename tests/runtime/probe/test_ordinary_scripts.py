@@ -1,7 +1,5 @@
 """Scripts without surprises: what the probe finds in a loop, with accumulation, under DDP."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
