@@ -110,9 +110,9 @@ def real_trial_io(folder: Path) -> TrialFiles:
     arguments = ("--config", "config.json")
     device = Device(name="cpu", memory_bytes=10**9)
     return TrialFiles(
-        LaunchRequest(script=str(script), script_args=arguments),
-        ClusterSpec(nodes=(Node(host="here", devices=(device,)),)),
-        ResultsPaths(results=folder / "results", exps=folder / "exps"),
+        request=LaunchRequest(script=str(script), script_args=arguments),
+        cluster=ClusterSpec(nodes=(Node(host="here", devices=(device,)),)),
+        paths=ResultsPaths(results=folder / "results", exps=folder / "exps"),
         source=ScriptSource(script_args=arguments, config=config, config_argument=1),
         dialect=BuiltinDialect(),
         settings=AutotuningSettings(),

@@ -40,9 +40,9 @@ def make_trial_io(folder: Path, steps: int) -> TrialFiles:
     config = RawConfig(json.loads((EXAMPLE / "config.json").read_text()))
     last_step = FIRST_STEP + steps - 1
     return TrialFiles(
-        request,
-        find_cluster(request, lambda event: None),
-        ResultsPaths(results=folder / "results", exps=folder / "exps"),
+        request=request,
+        cluster=find_cluster(request, lambda event: None),
+        paths=ResultsPaths(results=folder / "results", exps=folder / "exps"),
         source=ScriptSource(script_args=arguments, config=config, config_argument=1),
         dialect=BuiltinDialect(),
         settings=AutotuningSettings(start_profile_step=FIRST_STEP, end_profile_step=last_step),

@@ -40,6 +40,7 @@ from .knobs import (
     RUNTIME_KNOBS,
     SPELLED,
     ZERO_STAGES,
+    ForeignWords,
     Knob,
     LayoutValue,
     Naming,

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.playoff import (
     Decider,
     TimeParts,
@@ -33,7 +32,7 @@ from autoconf_launch.autotuner.search import (
     baseline_trial,
 )
 from autoconf_launch.autotuner.space import Record
-from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
+from autoconf_launch.core import NothingFeasibleError, result_file, take_in_all
 
 from ..engines import Backend, LaunchEngine
 from ..estimates import choose_price, profiled_format_gains
@@ -94,7 +93,6 @@ from ..tuning import (
     make_study,
     open_space,
     play,
-    read_as_started,
     read_job,
     read_measured,
     recall_start,
@@ -102,7 +100,6 @@ from ..tuning import (
     render_winner,
     said_by_probes,
     search_limits,
-    trial_limits,
     trial_time,
     watching_checkpoints,
     with_outlook,
@@ -187,7 +184,7 @@ def _as_it_starts(
     def attempt(request: LaunchRequest) -> _T:
         nonlocal folder
         try:
-            return run(read_as_started(job, request), folder)
+            return run(job.with_start(request), folder)
         except BudgetSpentError as error:
             settings = job.user.settings
             write_environment(job.paths, job.request, job.cluster, settings, refused=str(error))
@@ -210,7 +207,6 @@ class _Prepared:
     job: TuningJob
     files: TrialFiles
     pool: SlotPool
-    spec: ModelSpec | None
     study: Study
     profile_s: float | None
     at_once: int
@@ -221,33 +217,30 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    job, spec = find_model(job, backend, folder, pool)
+    job = find_model(job, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
     if folder.profiled_now:
         profile_s = folder.contents.profile_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
     job = read_measured(job, backend, folder, pool)
-    untimed = datasheet_times(job, spec)
-    files = TrialFiles.for_job(job).with_model(replace(job.user.workload, model=spec), untimed)
-    _say_faster_formats(job, spec)
-    study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
+    untimed = datasheet_times(job)
+    _say_faster_formats(job)
     return _Prepared(
         job=job,
-        files=files,
+        files=TrialFiles.of_job(job, untimed),
         pool=pool,
         at_once=at_once,
-        spec=spec,
-        study=study,
+        study=make_study(job, find_past_times(job, folder), untimed),
         profile_s=profile_s,
     )
 
 
-def _say_faster_formats(job: TuningJob, spec: ModelSpec | None) -> None:
+def _say_faster_formats(job: TuningJob) -> None:
     """Report the gain of TF32 or 16 bits, which no candidate changes."""
     profile = read_result(job.paths.profile / result_file(0))
     precision = job.user.workload.precision
-    gains = profiled_format_gains(job.cluster, precision, profile, spec)
+    gains = profiled_format_gains(job.cluster, precision, profile, job.spec)
     switch = _TF32_SWITCHES.get(job.dialect.name, TF32_SWITCH)
     if text := format_gains_text(gains, switch):
         job.listener(Note(text=text))
@@ -258,7 +251,7 @@ def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     ready = _prepare(job, backend, folder)
     baseline = baseline_trial(ready.study.space.baseline)
     planned = ((baseline.candidate, ready.files.predict(baseline)), *ready.study.untried)
-    effort = EFFORTS[job.user.settings.effort]
+    effort = job.effort
     limits = search_limits(job.request, job.budget, effort)
     seen = predicted_outlook(
         [prediction for _, prediction in planned[: limits.trials]],
@@ -286,8 +279,8 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
     """
     ready = _prepare(job, backend, folder)
     job, files, pool, study = ready.job, ready.files, ready.pool, ready.study
-    limits = trial_limits(job)
-    budget = search_limits(job.request, job.budget, EFFORTS[job.user.settings.effort])
+    limits = job.limits
+    budget = search_limits(job.request, job.budget, job.effort)
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
         return Controller(
@@ -325,7 +318,7 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
     if (crash := late_crash(study, (*end.playoff, *end.soaks))) is not None:
         check_start(job, crash, backend=backend, folder=folder, pool=pool)
     if len(study.records) > len(contents.records):
-        remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
+        remember_times(job, at_last_level(study.records, study.repeats))
     parts = TimeParts(
         profile_s=before_s,
         trials_s=job.budget.spent_s - before_s - confirmation_s,
@@ -338,7 +331,7 @@ def _say_begun(ready: _Prepared, limits: SearchLimits) -> None:
     job = ready.job
     job.listener(
         TuneBegun(
-            effort=EFFORTS[job.user.settings.effort],
+            effort=job.effort,
             budget_s=limits.whole_s,
             trials=limits.trials,
             at_once=ready.at_once,
@@ -383,7 +376,7 @@ def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
         trials = min(trials, limits.trials)
     room = limits.trials_in_time(trial_s, spent_s=spent_s, most=trials, at_once=ready.at_once)
     others = math.ceil((trials - 1) / ready.at_once) if room else 1
-    share = EFFORTS[job.user.settings.effort].search_share
+    share = job.effort.search_share
     enough_s = (spent_s + MARGIN * trial_s * (1 + others)) / share
     if not room:
         raise BudgetSpentError(

@@ -15,19 +15,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE, Failure
 
-from ..events import Listener, Note
+from ..events import Note
 from ..launch import agent, how_it_died
 from ..machine import HIP_VISIBLE, ORDER, VISIBLE
 from ..plan import LaunchPlan
 from ..spelling import REPORTING_TOOLS
 from .base import Job, JobEnd
-from .local import AgentHandle, LocalEngine, LocalJob, Logs, own_job
-from .ranks import GRACE_S, LINGER_S
+from .local import AgentHandle, LocalEngine, LocalJob, Logs
 
 MOST_FORK_SERVERS = 2
 """Each holds a few hundred megabytes; launches with yet other variables are spawned."""
@@ -125,29 +124,20 @@ class ForkServerEngine(LocalEngine):
     takes no longer than to spawn it would have.
     """
 
-    def __init__(
-        self,
-        *,
-        listener: Listener | None = None,
-        environment: Mapping[str, str] | None = None,
-        linger_s: float = LINGER_S,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        super().__init__(
-            listener=listener, environment=environment, linger_s=linger_s, grace_s=grace_s
-        )
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._fork_servers: dict[_ServerKey, ForkServer] = {}
         self._waiting: dict[str, tuple[ForkServer, float]] = {}
         self._replaced = 0
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
-        job = LocalJob(plan)
+        job = LocalJob(plan, **self._times_s)
         self._start(job, self._fork if _can_be_forked(plan) else self._spawn)
         return job
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """See :meth:`LocalEngine.poll`; a job that a fork server did not start is spawned now."""
-        for job in map(own_job, jobs):
+        for job in map(self._own, jobs):
             self._lose_patience(job)
             if job.was_refused and job.cancelled is None:
                 job.control.close()
@@ -157,7 +147,7 @@ class ForkServerEngine(LocalEngine):
     def cancel(self, job: Job, reason: Failure) -> None:
         """See :meth:`LocalEngine.cancel`; a fork server that still starts is not awaited."""
         super().cancel(job, reason)
-        own = own_job(job)
+        own = self._own(job)
         fork_server, _ = self._waiting.get(own.token, (None, 0.0))
         is_new = fork_server is not None and not fork_server.has_answered
         if is_new and self.poll([job])[0] is None and own.agent.session is None:
@@ -169,9 +159,9 @@ class ForkServerEngine(LocalEngine):
         while self._fork_servers:
             self._fork_servers.popitem()[1].close()
 
-    def _fork(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
+    def _fork(self, job: LocalJob, control: socket.socket, logs: Logs) -> AgentHandle:
         fork_server = self._fork_server(self._key(job.plan))
-        if fork_server is None or logs is None or not fork_server.ask(job.token, control, logs):
+        if fork_server is None or not logs or not fork_server.ask(job.token, control, logs):
             return self._spawn(job, control, logs)
         self._waiting[job.token] = (fork_server, time.monotonic() + ANSWERS_WITHIN_S)
         return AgentHandle(pid=fork_server.pid, session=None)
@@ -230,7 +220,7 @@ class ForkServerEngine(LocalEngine):
         if fork_server is not None and job.agent.session is not None:
             del self._waiting[job.token]
             fork_server.has_answered = True
-        elif fork_server is not None and time.monotonic() > min(until_s, job.kill_s):
+        elif fork_server is not None and time.monotonic() > min(until_s, job.due_s):
             fork_server.kill()
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import os
 import re
 import signal
 import sys
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from autoconf_launch.core import (
     END_FILE,
@@ -27,7 +27,6 @@ from autoconf_launch.core import (
     Failure,
     FailureKind,
     decode,
-    result_file,
     visible,
 )
 
@@ -35,20 +34,23 @@ from ..launch import (
     STDERR_LOG,
     STDOUT_LOG,
     Cancelled,
-    LogStart,
     RankExit,
     RanksEnd,
-    read_outcome,
     trial_logs,
 )
 from ..plan import LaunchPlan, RankPlan
 from ..results import open_private, write_private
+from .agents import (
+    LOG_LIMIT_BYTES,
+    OBEYS_WITHIN_S,
+    AgentJob,
+    log_start,
+    open_logs,
+)
 from .base import JobEnd
 from .folder_line import AgentLine
 from .line import Introduction
-from .ranks import LOG_LIMIT_BYTES, OBEYS_WITHIN_S, extension_caches, shared_memory
 
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 _MOST_SENT_BYTES = 4 << 20  # of a file that a trial's ranks read
 _LONGEST_QUOTE = 200
@@ -116,14 +118,10 @@ class HostLogs:
     """
 
     def __init__(self, folder: str | None) -> None:
-        self._files: tuple[IO[bytes], ...] = ()
-        if folder is not None:
-            paths = (Path(folder, name) for name in (STDOUT_LOG, STDERR_LOG))
-            self._files = tuple(os.fdopen(open_private(p, _APPEND), "ab") for p in paths)
+        self._files = open_logs(folder)
         half = LOG_LIMIT_BYTES // 2
         self._limited = [trial_logs.LimitedLog(file.fileno(), half) for file in self._files]
-        sizes = (os.fstat(file.fileno()).st_size for file in self._files)
-        self.start = LogStart(**dict(zip(("stdout_bytes", "stderr_bytes"), sizes, strict=False)))
+        self.start = log_start(self._files)
         """Sizes of the logs at the start of this launch."""
 
     def write(self, number: int, data: bytes) -> None:
@@ -147,8 +145,16 @@ class HostLogs:
         self._files, self._limited = (), []
 
 
-class HostsJob:
-    """A plan and the agents that run it."""
+class HostsJob(AgentJob):
+    """A plan and the agents that run it.
+
+    Args:
+        plan: the launch.
+        agents: one for each host.
+        variables: of all ranks, besides their own.
+        secrets: names of variables that orders omit, as these are files.
+        times_s: see :class:`AgentJob`.
+    """
 
     def __init__(
         self,
@@ -156,25 +162,19 @@ class HostsJob:
         agents: tuple[JobAgent, ...],
         variables: Mapping[str, str],
         secrets: Collection[str] = (),
+        **times_s: float,
     ) -> None:
-        self.plan, self.agents = plan, agents
-        self.token = uuid.uuid4().hex
+        super().__init__(plan, **times_s)
+        self.agents = agents
         self.queued_as = ""
         """Its name in a queue, if it has one."""
-        self.cancelled: Cancelled | None = None
-        self.was_told_to_end = False
-        """It was ended from here, not by the loss of a host."""
-        self.end: JobEnd | None = None
-        self.due_s = float("inf")
-        """Time at which agents that were ordered to end count as lost."""
         self.deadline_s = float("inf")
         """Longest run of the ranks, which the agents enforce even without a controller."""
-        self._passed_variables = {n: v for n, v in variables.items() if n not in secrets}
-        self._secrets = secrets
-        """Names of variables that orders omit, as these are files."""
         self.orphans: tuple[str, ...] = ()
         """Handles of launches whose controller has died."""
-        self._started_s = time.monotonic()
+        self._was_told_to_end = False
+        self._passed_variables = {n: v for n, v in variables.items() if n not in secrets}
+        self._secrets = secrets
         self._was_sent = False
         self._end_s = float("inf")
         self._told_end = ""
@@ -206,33 +206,48 @@ class HostsJob:
 
     @property
     def wake_s(self) -> float:
-        """Time at which to look again even if no line has news."""
-        lines = (agent.line.due_s for agent in self.agents if not agent.has_ended)
-        return min((*lines, self._end_s, self.due_s))
+        """See :class:`AgentJob`; files of a line must be looked at."""
+        lines = [agent.line for agent in self.agents if not agent.has_ended]
+        look_s = time.monotonic() + min((line.look_every_s for line in lines), default=math.inf)
+        return min((*(line.due_s for line in lines), look_s, self._end_s, self.due_s))
 
-    def look(self, linger_s: float, grace_s: float) -> JobEnd | None:
-        """Read new messages and act on them; returns the end once every host has ended."""
+    @property
+    def descriptors(self) -> Iterator[int]:
+        lines = (agent.line for agent in self.agents if not agent.has_ended)
+        return (line.fileno() for line in lines if line.fileno() >= 0)
+
+    def warnings(self) -> Iterator[str]:
+        """Sentences on the hosts that ended a training."""
+        if self.plan.task is None and not self._was_told_to_end:
+            for why in dict.fromkeys(a.lost for a in self.agents if a.losses and a.lost):
+                yield f"{why[0].upper()}{why[1:]}; the launch was ended."
+
+    def cancel(self, reason: Failure) -> None:
+        self._was_told_to_end = True
+        super().cancel(reason)
+
+    def look(self) -> JobEnd | None:
         if self.end is not None:
             return self.end
         for agent in self.agents:
             if not agent.has_ended:
-                self._take(agent, linger_s)
+                self._take(agent)
         if not self._was_sent and all(map(_can_be_told, self.agents)):
-            self._send_documents(linger_s, grace_s)
+            self._send_documents()
         self._pass_end_on()
         if time.monotonic() > self._end_s:
             self._end_s = float("inf")
             self._terminated_unix_s = self._terminated_unix_s or time.time()
             self.send({"end": True})
-            self.due_s = min(self.due_s, time.monotonic() + grace_s + OBEYS_WITHIN_S)
+            self.due_s = min(self.due_s, time.monotonic() + self.grace_s + OBEYS_WITHIN_S)
         if all(agent.has_ended for agent in self.agents):
             self._finish()
         return self.end
 
-    def _take(self, agent: JobAgent, linger_s: float) -> None:
+    def _take(self, agent: JobAgent) -> None:
         for line in agent.line.read():
             try:
-                self._hear(agent, line, linger_s)
+                self._hear(agent, line)
             except (KeyError, TypeError, ValueError) as error:
                 said = visible(str(error)[:_LONGEST_QUOTE])
                 detail = f"host {agent.line.host} says what no agent says ({said})"
@@ -248,7 +263,7 @@ class HostsJob:
             named = replace(loss, detail=f"host {agent.line.host} {loss.detail}")
             self._lose(agent, named if loss.kind is FailureKind.NODE_LOST else loss)
 
-    def _hear(self, agent: JobAgent, line: dict[str, Any], linger_s: float) -> None:
+    def _hear(self, agent: JobAgent, line: dict[str, Any]) -> None:
         if "here" in line:
             agent.here = decode(Introduction, line["here"])
             agent.clock_s = agent.here.unix_s - time.time()
@@ -257,11 +272,11 @@ class HostsJob:
         elif "file" in line:
             self._keep(agent, str(line["file"]), line["data"])
         elif "failed" in line:
-            self._end_s = min(self._end_s, time.monotonic() + linger_s)
+            self._end_s = min(self._end_s, time.monotonic() + self.linger_s)
         elif "overdue" in line:
             detail = f"did not end within {self.deadline_s:g} s"
             failure = Failure(kind=FailureKind.TIMED_OUT, detail=detail)
-            self.was_told_to_end = True
+            self._was_told_to_end = True
             self.cancelled = self.cancelled or Cancelled(reason=failure, unix_s=time.time())
         elif "report" in line:
             agent.take_report(line["report"])
@@ -276,20 +291,16 @@ class HostsJob:
             self.cancelled = Cancelled(reason=loss, unix_s=agent.lost_unix_s)
         self._end_s = min(self._end_s, time.monotonic())
 
-    def _send_documents(self, linger_s: float, grace_s: float) -> None:
+    def _send_documents(self) -> None:
         self._was_sent = True
         address, port = self._meeting_place()
         for agent in self.agents:
             own_address = agent.here.address if agent.here else ""
             is_ours = agent.here is not None and agent.here.launcher_address is None
+            ranks = [self._place(rank, address, port) for rank in agent.ranks]
             agent.line.send(
                 {
-                    "working_directory": self.plan.working_directory,
-                    "linger_s": linger_s if self.plan.task else 0.0,
-                    "grace_s": grace_s,
-                    "attempt": self.plan.task and self.plan.task.attempt,
-                    "extension_caches": extension_caches(self._passed_variables),
-                    "may_leave": self.plan.folder is None,
+                    **self.order(ranks, self._passed_variables),
                     "deadline_s": None if self.deadline_s == float("inf") else self.deadline_s,
                     "environment": {**self._passed_variables, JOB_VARIABLE: self.token},
                     "address": address if is_ours and agent.node == 0 else own_address,
@@ -297,7 +308,6 @@ class HostsJob:
                     "folder": self.plan.folder,
                     "marker": "" if agent.line.is_shared else self._marker and self._marker.name,
                     "files": _files_to_send(self.plan.folder),
-                    "ranks": [self._rank(rank, address, port) for rank in agent.ranks],
                 }
             )
 
@@ -312,21 +322,12 @@ class HostsJob:
         ours = next(filter(None, seen), None) if first.launcher_address is None else None
         return ours or first.address, str(first.port)
 
-    def _rank(self, rank: RankPlan, address: str, port: str) -> dict[str, Any]:
+    def _place(self, rank: RankPlan, address: str, port: str) -> RankPlan:
         variables = {n: v for n, v in rank.environment if n not in self._secrets}
         for name, value in ((_ADDRESS, address), (_PORT, port)):
             if variables.get(name) == "":
                 variables[name] = value
-        task = self.plan.task
-        return {
-            "rank": rank.rank,
-            "argv": rank.argv,
-            "environment": tuple(variables.items()),
-            "cores": rank.cores,
-            "log": rank.log,
-            "result": task and str(Path(task.folder, result_file(rank.rank))),
-            "shared_memory": shared_memory(rank),
-        }
+        return replace(rank, environment=tuple(variables.items()))
 
     def _keep(self, sender: JobAgent, name: str, data: str) -> None:
         """Write a rank's file into the trial's folder; signs also go to the other hosts."""
@@ -363,11 +364,10 @@ class HostsJob:
             terminated_unix_s=self._terminated_at_s(),
             cancelled=self.cancelled,
         )
-        plan = self.plan
-        self.end = JobEnd(
-            exit_code=end.exit_code,
-            outcome=None if plan.task is None else read_outcome(plan, end, self._logs.start),
-            wall_s=time.monotonic() - self._started_s,
+        self.end = self.end_as(
+            end,
+            self._logs.start,
+            ended_s=time.monotonic(),
             lost_hosts=tuple(host for agent in self.agents for host in agent.lost_hosts),
         )
 

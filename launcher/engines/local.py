@@ -16,44 +16,37 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from autoconf_launch.core import JOB_VARIABLE, Failure, FailureKind, result_file
+from autoconf_launch.core import JOB_VARIABLE, Failure, FailureKind
 
-from ..events import Listener, Note
+from ..events import Listener
 from ..launch import (
-    STDERR_LOG,
-    STDOUT_LOG,
     Cancelled,
     LogStart,
     RankExit,
     RanksEnd,
     agent,
-    read_outcome,
     signal_name,
 )
 from ..machine import available_memory_bytes, usable_cores, visible_gpus
 from ..plan import LaunchPlan, RankPlan
-from ..results import open_private
-from .base import HostDescription, Job, JobEnd, LaunchEngine
-from .ranks import (
+from .agents import (
     GRACE_S,
     LINGER_S,
     LOG_LIMIT_BYTES,
-    OBEYS_WITHIN_S,
-    extension_caches,
+    AgentEngine,
+    AgentJob,
+    log_start,
+    open_logs,
     remove_shared_memory,
-    shared_memory,
-    wait_until_readable,
-    wake_on_signals,
 )
+from .base import HostDescription, JobEnd
 
 _AGENT_DIES_WITHIN_S = 5.0
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def kill_strays(token: str, session: int | None) -> bool:
@@ -124,19 +117,10 @@ class AgentHandle:
         return None if self.process is None else self.process.wait()
 
 
-class LocalJob:
+class LocalJob(AgentJob):
     """A plan and the agent that runs it."""
 
-    def __init__(self, plan: LaunchPlan) -> None:
-        self.plan = plan
-        self.token = uuid.uuid4().hex
-        self.cancelled: Cancelled | None = None
-        self.end: JobEnd | None = None
-        self.removed_locks: tuple[str, ...] = ()
-        """Locks of torch extensions' builds whose processes had been killed."""
-        self.kill_s = float("inf")
-        """Time at which an agent that did not end its ranks on request is killed with them."""
-        self._started_s = time.monotonic()
+    _removed_locks: tuple[str, ...] = ()
 
     def attach(self, started: AgentHandle, control: socket.socket, log_start: LogStart) -> None:
         """Take over an agent and this side's end of the socket to it."""
@@ -154,8 +138,8 @@ class LocalJob:
         return str(self.pid)
 
     @property
-    def is_queued(self) -> bool:
-        return False
+    def descriptors(self) -> tuple[int, ...]:
+        return (self.control.fileno(),)
 
     @property
     def was_refused(self) -> bool:
@@ -172,11 +156,18 @@ class LocalJob:
                     os.kill(self.agent.session, signal.SIGCONT)
 
     def look(self) -> JobEnd | None:
-        """The end, once the agent and all that it started have ended."""
         if self.end is None and self._is_over():
             self.end = self._read_end()
             self.control.close()
         return self.end
+
+    def warnings(self) -> Iterator[str]:
+        """Sentences on locks of torch extensions' builds whose processes were killed."""
+        for path in self._removed_locks:
+            yield (
+                f"Removed {path}: the build of this torch extension was killed, and every later "
+                "build would wait forever."
+            )
 
     def _listen(self) -> None:
         while self.end is None and not self._closed:
@@ -196,7 +187,7 @@ class LocalJob:
         if self.was_refused and self.cancelled is None:
             return False  # whoever asked the fork server has yet to spawn it
         has_reported = self._closed and self._received.endswith(b"\n")
-        if has_reported or not (self._closed or time.monotonic() > self.kill_s):
+        if has_reported or not (self._closed or time.monotonic() > self.due_s):
             return has_reported
         self._lost_s = self._lost_s or time.monotonic()
         alive = kill_strays(self.token, self.agent.session)
@@ -206,16 +197,11 @@ class LocalJob:
         status = self.agent.wait()
         if self._lost_s is None:
             report = json.loads(self._received)
-            ended_s, end = report["ended_s"], _ranks_end(report, self.cancelled)
-            self.removed_locks = tuple(report["removed_locks"])
+            self._removed_locks = tuple(report["removed_locks"])
+            ranks, ended_s = _ranks_end(report, self.cancelled), report["ended_s"]
         else:
-            ended_s, end = time.monotonic(), self._end_of_lost_ranks(status)
-        plan = self.plan
-        return JobEnd(
-            exit_code=end.exit_code,
-            outcome=None if plan.task is None else read_outcome(plan, end, self._log_start),
-            wall_s=max(0.0, ended_s - self._started_s),
-        )
+            ranks, ended_s = self._end_of_lost_ranks(status), time.monotonic()
+        return self.end_as(ranks, self._log_start, ended_s=ended_s)
 
     def _end_of_lost_ranks(self, status: int | None) -> RanksEnd:
         """The end of a job whose agent died without reporting, and with it the ranks."""
@@ -229,17 +215,6 @@ class LocalJob:
             terminated_unix_s=0.0,
             cancelled=self.cancelled or Cancelled(reason=failure, unix_s=now),
         )
-
-
-def own_job(job: Job) -> LocalJob:
-    """The job as an engine of this machine made it.
-
-    Raises:
-        TypeError: it was submitted to another one.
-    """
-    if not isinstance(job, LocalJob):
-        raise TypeError(f"job {job!r} was submitted to another backend.")
-    return job
 
 
 def _how_it_ended(status: int | None) -> str:
@@ -257,20 +232,18 @@ def _ranks_end(report: dict[str, Any], cancelled: Cancelled | None) -> RanksEnd:
     )
 
 
-Logs: TypeAlias = tuple[IO[bytes], IO[bytes]]
-Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs | None], AgentHandle]
+Logs: TypeAlias = tuple[IO[bytes], ...]
+Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs], AgentHandle]
 """From a job, the agent's end of its socket and its open logs to the agent."""
 
 
-class LocalEngine(LaunchEngine):
-    """Ranks as processes of this machine; not for use from several threads.
+class LocalEngine(AgentEngine[LocalJob]):
+    """Ranks as processes of this machine.
 
-    Args:
-        listener: receiver of notes about launches.
-        environment: of every rank, besides its own variables; None: ours.
-        linger_s: see ``LINGER_S``; the ranks of a plain training are ended at once.
-        grace_s: see ``GRACE_S``.
+    ``environment``: of every rank, besides its own variables; None: ours.
     """
+
+    job_type = LocalJob
 
     def __init__(
         self,
@@ -280,10 +253,8 @@ class LocalEngine(LaunchEngine):
         linger_s: float = LINGER_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        self._notify: Listener = listener or (lambda event: None)
+        super().__init__(listener=listener, linger_s=linger_s, grace_s=grace_s)
         self._environment = environment
-        self._linger_s, self._grace_s = linger_s, grace_s
-        wake_on_signals()
 
     def describe_hosts(self, hosts: tuple[str, ...]) -> tuple[HostDescription, ...]:
         """This machine, by each of its names."""
@@ -305,22 +276,22 @@ class LocalEngine(LaunchEngine):
         Raises:
             OSError: the plan's folder cannot be written, or no process can be started.
         """
-        job = LocalJob(plan)
+        job = LocalJob(plan, **self._times_s)
         self._start(job, self._spawn)
         return job
 
     def _start(self, job: LocalJob, begin: Begin) -> None:
         """Open the logs, start an agent with ``begin``, and give it the plan."""
         with contextlib.ExitStack() as stack:
-            logs = _open_logs(job.plan.folder, stack)
-            log_start = _log_start(logs)
+            logs = tuple(map(stack.enter_context, open_logs(job.plan.folder)))
+            start = log_start(logs)
             ours, theirs = socket.socketpair()
             stack.enter_context(theirs)
             handle = begin(job, theirs, logs)
-        job.attach(handle, ours, log_start)
+        job.attach(handle, ours, start)
         job.send(self.document(job))
 
-    def _spawn(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
+    def _spawn(self, job: LocalJob, control: socket.socket, logs: Logs) -> AgentHandle:
         process = subprocess.Popen(
             (sys.executable, "-I", "-S", agent.__file__, str(control.fileno())),
             stdin=subprocess.DEVNULL if logs else None,
@@ -336,40 +307,6 @@ class LocalEngine(LaunchEngine):
     def _variables(self) -> Mapping[str, str]:
         return os.environ if self._environment is None else self._environment
 
-    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        return tuple(map(self._look, map(own_job, jobs)))
-
-    def _look(self, job: LocalJob) -> JobEnd | None:
-        had_ended = job.end is not None
-        end = job.look()
-        for path in () if had_ended else job.removed_locks:
-            text = (
-                f"Removed {path}: the build of this torch extension was killed, and every later "
-                "build would wait forever."
-            )
-            self._notify(Note(text=text, warning=True))
-        return end
-
-    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
-        poller = select.poll()
-        for job in map(own_job, jobs):
-            if job.end is not None:
-                return
-            poller.register(job.control, select.POLLIN)
-            timeout_s = min(timeout_s, job.kill_s - time.monotonic())
-        wait_until_readable(poller, timeout_s)
-
-    def cancel(self, job: Job, reason: Failure) -> None:
-        own = own_job(job)
-        if own.cancelled is None:
-            own.cancelled = Cancelled(reason=reason, unix_s=time.time())
-            own.kill_s = time.monotonic() + self._grace_s + OBEYS_WITHIN_S
-        own.send({"end": True})
-
-    def send_signal(self, job: Job, number: int) -> None:
-        """Pass a signal on to the ranks, but not to their children."""
-        own_job(job).send({"signal": int(number)})
-
     def end_orphan(self, handle: str, host: str) -> None:
         """Wait for the agent of a dead controller, which ends everything."""
         if host == socket.gethostname() and re.fullmatch("[1-9][0-9]{0,8}", handle):
@@ -380,43 +317,9 @@ class LocalEngine(LaunchEngine):
 
     def document(self, job: LocalJob) -> dict[str, Any]:
         """The order for the agent."""
-        plan, task = job.plan, job.plan.task
+        plan = job.plan
         return {
-            "working_directory": plan.working_directory,
-            "linger_s": self._linger_s if task else 0.0,
-            "grace_s": self._grace_s,
-            "attempt": task and task.attempt,
-            "extension_caches": extension_caches(self._whole(plan.ranks[0])),
+            **job.order(plan.ranks, self._whole(plan.ranks[0])),
             "log_limit_bytes": None if plan.folder is None else LOG_LIMIT_BYTES,
             "private_files": plan.private_files,
-            "may_leave": plan.folder is None,  # a training may, as with python; no trial may
-            "ranks": [
-                {
-                    "argv": rank.argv,
-                    "environment": rank.environment,
-                    "cores": rank.cores,
-                    "log": rank.log,
-                    "result": task and str(Path(task.folder, result_file(rank.rank))),
-                    "shared_memory": shared_memory(rank),
-                }
-                for rank in plan.ranks
-            ],
         }
-
-
-def _open_logs(folder: str | None, stack: contextlib.ExitStack) -> Logs | None:
-    if folder is None:
-        return None
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    return _open_log(path / STDOUT_LOG, stack), _open_log(path / STDERR_LOG, stack)
-
-
-def _open_log(path: Path, stack: contextlib.ExitStack) -> IO[bytes]:
-    return stack.enter_context(os.fdopen(open_private(path, _APPEND), "ab"))
-
-
-def _log_start(logs: Logs | None) -> LogStart:
-    if logs is None:
-        return LogStart()
-    return LogStart(stdout_bytes=logs[0].tell(), stderr_bytes=logs[1].tell())

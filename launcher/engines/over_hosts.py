@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import select
 import shlex
 import shutil
 import time
@@ -18,23 +17,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind
 
 from ..asked import HostSource
-from ..events import Listener, Note
+from ..events import Note
 from ..interrupts import stopping_on_signals
-from ..launch import Cancelled
 from ..machine import LOCAL, is_this_machine
 from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
-from .base import UNSAID_WAIT_S, HostDescription, HostSlots, Job, JobEnd, LaunchEngine
+from .agents import AgentEngine
+from .base import UNSAID_WAIT_S, HostDescription, HostSlots, Job, JobEnd
 from .folder_line import AgentLine, Starter, StartingProcess, make_line_folder
 from .hosts_job import HostsJob, JobAgent
 from .line import HostLine, agent_command, await_places, first_line, host_description, wait_text
-from .ranks import GRACE_S, LINGER_S, OBEYS_WITHIN_S, wait_until_readable, wake_on_signals
 
 PASSED_ON = (
     *("AUTOCONF_LAUNCH", "GLOO", "HF_", "MLFLOW", "MV2"),
@@ -71,32 +69,25 @@ class LinesOrder:
 PLAIN = LinesOrder()
 
 
-class HostsEngine(LaunchEngine, ABC):
-    """Runs ranks on the hosts of a plan; not for several threads.
+class HostsEngine(AgentEngine[HostsJob], ABC):
+    """Runs ranks on the hosts of a plan.
 
-    Args:
-        access: the user's way to the hosts.
-        listener: receiver of notes about launches.
-        deadline_s: longest run of a trial in a queue, in seconds.
-        linger_s: see ``LINGER_S``.
-        grace_s: see ``GRACE_S``.
+    ``access``: the user's way to the hosts. ``deadline_s``: longest run of a trial in a queue.
     """
+
+    job_type = HostsJob
 
     def __init__(
         self,
         access: RemoteAccess | None = None,
         *,
-        listener: Listener | None = None,
         deadline_s: float = math.inf,
-        linger_s: float = LINGER_S,
-        grace_s: float = GRACE_S,
+        **options: Any,
     ) -> None:
-        self._access = access or RemoteAccess()
-        self._notify: Listener = listener or (lambda event: None)
-        self._deadline_s, self._linger_s, self._grace_s = deadline_s, linger_s, grace_s
+        super().__init__(**options)
+        self._access, self._deadline_s = access or RemoteAccess(), deadline_s
         self._orphans: tuple[str, ...] = ()
         self._has_told_wait = False
-        wake_on_signals()
 
     @abstractmethod
     def open_lines(self, hosts: Sequence[str], order: LinesOrder = PLAIN) -> tuple[AgentLine, ...]:
@@ -134,7 +125,7 @@ class HostsEngine(LaunchEngine, ABC):
         else:
             described = self.describe_hosts(hosts)
             slots = [tuple(gpu.index for gpu in each.gpus) or (0,) for each in described]
-        return tuple(map(_host_slots, hosts, slots))
+        return tuple(HostSlots(host=h, slots=own) for h, own in zip(hosts, slots, strict=True))
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
         """Start an agent on every host; each gets its ranks once all have answered.
@@ -147,21 +138,27 @@ class HostsEngine(LaunchEngine, ABC):
         hosts = plan.hosts or (LOCAL,)
         order = LinesOrder(folder=plan.folder or ".", secrets=secrets, step=plan.step)
         lines = self.open_lines(hosts, order)
-        job = make_job(plan, lines, variables, secrets)
+        return self.make_job(plan, lines, variables, secrets)
+
+    def make_job(
+        self,
+        plan: LaunchPlan,
+        lines: Sequence[AgentLine],
+        variables: Mapping[str, str],
+        secrets: Collection[str],
+    ) -> HostsJob:
+        """A job over these lines; no order in a shared folder contains ``secrets``."""
+        agents = tuple(
+            JobAgent(node, line, tuple(rank for rank in plan.ranks if rank.node == node))
+            for node, line in enumerate(lines)
+        )
+        hidden = secrets if any(line.is_shared for line in lines) else ()
+        job = HostsJob(plan, agents, variables, hidden, **self._times_s)
         job.orphans = self._orphans
         return job
 
-    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        return tuple(map(self._look, map(hosts_job, jobs)))
-
     def _look(self, job: HostsJob) -> JobEnd | None:
-        had_ended = job.end is not None
-        end = job.look(self._linger_s, self._grace_s)
-        if end is not None and not had_ended and job.plan.task is None:
-            lost = (a.lost for a in job.agents if a.losses and not job.was_told_to_end)
-            for why in dict.fromkeys(filter(None, lost)):
-                text = f"{why[0].upper()}{why[1:]}; the launch was ended."
-                self._notify(Note(text=text, warning=True))
+        end = super()._look(job)
         if end is None and job.waited_s > UNSAID_WAIT_S:
             self._tell_wait([agent.line for agent in job.agents])
         return end
@@ -171,37 +168,15 @@ class HostsEngine(LaunchEngine, ABC):
             self._has_told_wait = True
             self._notify(Note(text=wait_text(lines)))
 
-    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
-        poller = select.poll()
-        for job in map(hosts_job, jobs):
-            if job.end is not None:
-                return
-            timeout_s = min(timeout_s, job.wake_s - time.monotonic())
-            for agent in job.agents:
-                if not agent.has_ended:
-                    timeout_s = min(timeout_s, agent.line.look_every_s)
-                if not agent.has_ended and agent.line.fileno() >= 0:
-                    poller.register(agent.line, select.POLLIN)
-        wait_until_readable(poller, timeout_s)
-
-    def cancel(self, job: Job, reason: Failure) -> None:
-        """Have the agents end the ranks; a failure or a full report from before now stays."""
-        own = hosts_job(job)
-        own.was_told_to_end = True
-        if own.cancelled is None:
-            own.cancelled = Cancelled(reason=reason, unix_s=time.time())
-            own.due_s = time.monotonic() + self._grace_s + OBEYS_WITHIN_S
-        own.send({"end": True})
-
     def send_signal(self, job: Job, number: int) -> None:
         """Pass a signal on to the ranks of all hosts; it ends a job that waits for hosts."""
-        own = hosts_job(job)
+        own = self._own(job)
         if own.is_queued:
             for agent in own.agents:
                 agent.lost_code = -number
             waited = Failure(kind=FailureKind.PREEMPTED, detail="was ended before it had hosts")
             self.cancel(job, waited)
-        own.send({"signal": int(number)})
+        super().send_signal(job, number)
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Have agents that are started from here on end its ranks first, if any still live.
@@ -210,10 +185,6 @@ class HostsEngine(LaunchEngine, ABC):
         """
         if re.fullmatch("[0-9a-f]{32}", handle):
             self._orphans = (*self._orphans, handle)
-
-
-def _host_slots(host: str, slots: tuple[int, ...]) -> HostSlots:
-    return HostSlots(host=host, slots=slots)
 
 
 class PipeEngine(HostsEngine):
@@ -295,14 +266,14 @@ class QueuedEngine(HostsEngine):
         hosts = plan.hosts or (LOCAL,)
         folder = make_line_folder(plan.folder or ".")
         starter = make_starter(folder, len(hosts))
-        job = make_job(plan, starter.lines(hosts), variables, secrets)
+        job = self.make_job(plan, starter.lines(hosts), variables, secrets)
         job.deadline_s = self._deadline_s if plan.task else math.inf
         return job, starter, folder, secrets
 
     def cancel(self, job: Job, reason: Failure) -> None:
         """Have agents end their ranks; a job that still waits has none."""
         super().cancel(job, reason)
-        own = hosts_job(job)
+        own = self._own(job)
         if self.handles.fullmatch(own.handle) and not any(agent.here for agent in own.agents):
             self.cancel_waiting(own.handle)
 
@@ -331,32 +302,6 @@ class QueuedEngine(HostsEngine):
 def unnamed_hosts(request: LaunchRequest) -> tuple[str, ...]:
     """Stand-ins for the names of hosts that each launch gets."""
     return tuple(f"node-{number}" for number in range(request.hosts.nodes or 1))
-
-
-def hosts_job(job: Job) -> HostsJob:
-    """The job as an engine over hosts made it.
-
-    Raises:
-        TypeError: it was submitted to another engine.
-    """
-    if not isinstance(job, HostsJob):
-        raise TypeError(f"job {job!r} was submitted to another backend.")
-    return job
-
-
-def make_job(
-    plan: LaunchPlan,
-    lines: Sequence[AgentLine],
-    variables: Mapping[str, str],
-    secrets: Collection[str],
-) -> HostsJob:
-    """A job over these lines; no order in a shared folder contains ``secrets``."""
-    agents = tuple(
-        JobAgent(node, line, tuple(rank for rank in plan.ranks if rank.node == node))
-        for node, line in enumerate(lines)
-    )
-    is_shared = any(line.is_shared for line in lines)
-    return HostsJob(plan, agents, variables, secrets if is_shared else ())
 
 
 def prepare_start(plan: LaunchPlan) -> tuple[dict[str, str], dict[str, str]]:

@@ -27,7 +27,7 @@ from .base import HostSlots
 from .folder_line import AGENT_COMPLAINT, FolderLine, StartingProcess, last_line, make_line_folder
 from .hosts_job import HostsJob
 from .line import agent_command
-from .over_hosts import PLAIN, HostsEngine, LinesOrder, make_job, prepare_start, without_shell
+from .over_hosts import PLAIN, HostsEngine, LinesOrder, prepare_start, without_shell
 
 _ANY_NODE = ""
 """A host that Ray chooses."""
@@ -153,11 +153,10 @@ class RayEngine(HostsEngine):
         hosts = plan.hosts or (_ANY_NODE,)
         sizes = [_size(plan, node) for node in range(len(hosts))]
         lines = self._open(hosts, LinesOrder(folder=plan.folder or ".", secrets=secrets), sizes)
-        job = make_job(plan, lines, variables, secrets)
+        job = self.make_job(plan, lines, variables, secrets)
         for agent in job.agents:
             agent.ranks = tuple(map(_with_gpus_of_ray, agent.ranks))
-        job.orphans = self._orphans
-        job.look(self._linger_s, self._grace_s)
+        job.look()
         return job
 
 

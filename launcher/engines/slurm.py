@@ -309,7 +309,7 @@ class SbatchEngine(QueuedEngine):
         job, starter, _, secrets = self.make_queued_job(
             plan, lambda folder, nodes: SlurmStarter(folder, nodes, self._queue)
         )
-        job.look(self._linger_s, self._grace_s)
+        job.look()
         limit = job.deadline_s + _SPARE_S
         time_limit = () if limit == math.inf else (f"--time={math.ceil(limit / 60)}",)
         starter.submit(self._access, f"--job-name={plan.name}", *time_limit, secrets=secrets)

@@ -10,7 +10,6 @@ from .outcome import (
     signal_name,
 )
 from .planning import (
-    as_script_starts,
     in_training,
     in_trial,
     plan_launch,

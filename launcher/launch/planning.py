@@ -54,23 +54,6 @@ _LOCAL_ADDRESS = "127.0.0.1"
 _SEARCH_PATH = "PYTHONPATH"
 
 
-def as_script_starts(
-    request: LaunchRequest, dialect: Dialect, source: ScriptSource
-) -> LaunchRequest:
-    """The request with the start that this script needs.
-
-    An external script that starts its ranks itself is started once.
-    """
-    facts = source.facts
-    if not dialect.is_external or request.kind == "program":
-        return request
-    if facts.starts_ranks:
-        return replace(request, alone=True)
-    if request.alone and request.processes is None and not facts.spreads:
-        return replace(request, processes=1)
-    return request
-
-
 def rank_log_paths(folder: str, ranks: Iterable[int]) -> tuple[str, ...]:
     """Absolute paths ``<now>_rank<R>.log`` in the folder, which is made if it is missing.
 

@@ -3,7 +3,7 @@
 from .checkpoints import Checkpoints, watching_checkpoints
 from .controller import Controller, TrialIO
 from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
-from .job import TuningJob, read_as_started, read_job, search_limits, trial_limits
+from .job import TuningJob, as_script_starts, read_job, search_limits
 from .plain_start import (
     OtherStartError,
     check_start,

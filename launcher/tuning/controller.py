@@ -33,21 +33,21 @@ from .running import (
     Running,
     TrialLimits,
     TrialQueue,
-    TurnGroups,
     Waiting,
-    is_waiting,
     launch_loss,
     lost_too_often,
-    members,
     out_of_time,
-    preempted_by,
-    share_progress,
 )
+from .turns import TurnGroup
 
 __all__ = ["Controller", "TrialIO", "TrialLimits"]
 
 _MOST_WAITING = 64
 """Trials to request before there is room, so that smaller ones can overtake."""
+
+_NOTHING_REPORTED = FailedTrial(
+    failure=Failure(kind=FailureKind.NO_STEPS, detail="the launch reported nothing")
+)
 
 
 class TrialIO(Protocol):
@@ -93,7 +93,7 @@ class Controller:
         self._least = self._pool.usual
         self._longest_s = 0.0
         self._to_repeat: list[Trial] = []
-        self._turn_groups = TurnGroups()
+        self._turns = TurnGroup(self._cancel, self._has_reported, listener)
         self._orphans: dict[str, Started] = {}
         self._earlier_parts_s = self._before_s = 0.0
         self._start_s = self._clock()
@@ -159,7 +159,7 @@ class Controller:
 
     def _count_wanted(self) -> int:
         """Number of trials to request: as many small ones as there is room for."""
-        if self._turn_groups.are_broken:
+        if self._turns.is_broken:
             return 1
         return max(0, min(self._pool.room(self._least), _MOST_WAITING - len(self._queue)))
 
@@ -201,7 +201,9 @@ class Controller:
         is_new = trial.final or trial.again  # it is about the machine as it is now
         orphan = None if is_new else self._orphans.pop(trial.name, None)
         outcome = self._trial_io.adopt(trial, orphan.attempt) if orphan else None
-        if outcome is None or (self._pool.divides_memory and _is_out_of_memory(outcome)):
+        if outcome is None or (
+            self._pool.divides_memory and _has_failed(outcome, FailureKind.OUT_OF_MEMORY)
+        ):
             return False
         prediction = self._trial_io.predict(trial)
         self._finish(trial, prediction, outcome, wall_s=0.0, resumed=True)
@@ -215,7 +217,7 @@ class Controller:
         self._journal.heartbeat()
         for running in self._running:
             self._watch(running)
-        share_progress(self._running)
+        self._turns.look(self._running)
         for running in self._running:
             self._cancel_if_due(running)
         ends = self._backend.poll([running.job for running in self._running])
@@ -225,7 +227,7 @@ class Controller:
             self._pool.give_back(running.place)
             self._longest_s = max(self._longest_s, end.wall_s)
             if not self._was_lost(running, end):
-                self._take_end(running, end.outcome or _nothing_reported(), end.wall_s)
+                self._take_end(running, end.outcome or _NOTHING_REPORTED, end.wall_s)
 
     def _was_lost(self, running: Running, end: JobEnd) -> bool:
         """True if a host failed, or an engine took it: the trial is launched again elsewhere."""
@@ -244,25 +246,19 @@ class Controller:
         self._listener(Note(text=text, warning=True))
         plan = self._trial_io.plan(trial, uuid.uuid4().hex)
         self._queue.put_back(replace(running.waiting, plan=plan, losses=losses))
-        if trial.turn is not None:
-            self._cancel_group(trial)
+        self._turns.dissolve(trial, self._running)
         return True
 
     def _take_end(self, running: Running, outcome: Outcome, wall_s: float) -> None:
         trial = running.trial
         lacked = running.share.memory_bytes is not None and not running.alone
-        if lacked and _is_out_of_memory(outcome):
+        if lacked and _has_failed(outcome, FailureKind.OUT_OF_MEMORY):
             self._to_repeat.append(trial)
             return
-        if trial.turn and isinstance(outcome, FailedTrial) and not _is_preempted(outcome):
-            self._break_group(trial, outcome.failure)
+        trial, is_repeated = self._turns.take_end(trial, outcome, self._running)
+        if is_repeated:
+            self._to_repeat.append(trial)
             return
-        if trial.turn and not all(map(self._has_reported, members(self._running))):
-            trial, note = self._turn_groups.drop_late(trial)
-            self._listener(note)
-            self._cancel_group(trial)
-        elif to_blame := self._turn_groups.came_back(trial, outcome):
-            self._listener(to_blame)
         self._finish(
             trial,
             running.prediction,
@@ -281,23 +277,23 @@ class Controller:
                 running.end_at(min(end_step, max(in_time, running.made)))
 
     def _due_s(self, running: Running) -> float:
-        """Time at which a launch must be ended; a launch that waits for its turn does not hang."""
+        """Time at which a launch must be ended."""
         if running.cancelled:
             return math.inf
-        waits = is_waiting(running, self._running)
-        due_s = math.inf if waits else running.due_s(self._limits)
-        return min(self._budget.deadline_s, due_s)
+        return min(self._budget.deadline_s, running.due_s(self._limits))
 
     def _cancel_if_due(self, running: Running) -> None:
         if self._clock() < self._due_s(running):
             return
-        running.cancelled = True
         if self._clock() >= self._budget.deadline_s:
-            self._backend.cancel(running.job, out_of_time(running.made))
+            self._cancel(running, out_of_time(running.made))
             return
-        self._backend.cancel(running.job, running.overdue(self._limits))
-        if running.trial.turn is not None:
-            self._cancel_group(running.trial)
+        self._cancel(running, running.overdue(self._limits))
+        self._turns.dissolve(running.trial, self._running)
+
+    def _cancel(self, running: Running, reason: Failure) -> None:
+        running.cancelled = True
+        self._backend.cancel(running.job, reason)
 
     def _finish(
         self,
@@ -309,7 +305,9 @@ class Controller:
         conditions: Conditions | None = None,
         resumed: bool = False,
     ) -> None:
-        if _is_preempted(outcome):  # for another trial's sake: it has not been tried
+        if _has_failed(
+            outcome, FailureKind.PREEMPTED
+        ):  # for another trial's sake: it has not been tried
             self._study.tell(Record(trial=trial, outcome=outcome, wall_s=wall_s))
             return
         record = Record(
@@ -323,18 +321,6 @@ class Controller:
         self._trial_io.finish(record)
         self._study.tell(record)
         self._announce(record, resumed=resumed)
-
-    def _break_group(self, failed: Trial, failure: Failure) -> None:
-        again, note = self._turn_groups.fell_out(failed, failure)
-        self._to_repeat.append(again)
-        self._listener(note)
-        self._cancel_group(failed)
-
-    def _cancel_group(self, left: Trial) -> None:
-        """End the launches that wait for the turn of a launch that has ended."""
-        for running in members(self._running):
-            running.cancelled = True
-            self._backend.cancel(running.job, preempted_by(left))
 
     def _has_reported(self, running: Running) -> bool:
         """True if its ranks have reported, as after the last turn of a group."""
@@ -366,17 +352,5 @@ def _no_host_left(waiting: Waiting, aside: Sequence[str]) -> HardwareError:
     )
 
 
-def _is_preempted(outcome: Outcome | None) -> bool:
-    failure = outcome.failure if isinstance(outcome, FailedTrial) else None
-    return failure is not None and failure.kind is FailureKind.PREEMPTED
-
-
-def _is_out_of_memory(outcome: Outcome | None) -> bool:
-    failure = outcome.failure if isinstance(outcome, FailedTrial) else None
-    return failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
-
-
-def _nothing_reported() -> Outcome:
-    return FailedTrial(
-        failure=Failure(kind=FailureKind.NO_STEPS, detail="the launch reported nothing")
-    )
+def _has_failed(outcome: Outcome, kind: FailureKind) -> bool:
+    return isinstance(outcome, FailedTrial) and outcome.failure.kind is kind

@@ -8,21 +8,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.measurement import NORMAL, Effort
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, Effort
 from autoconf_launch.autotuner.search import SearchLimits
 from autoconf_launch.autotuner.space import AutotuningSettings, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.core import CONTEXT_BYTES, GIB, ClusterSpec, ConfigError
+from autoconf_launch.core import (
+    CONTEXT_BYTES,
+    GIB,
+    ClusterSpec,
+    ConfigError,
+    ModelSpec,
+    Workload,
+)
 from autoconf_launch.tuning_spaces import with_network_of
 
 from ..dialects import choose_dialect
 from ..estimates import choose_cluster
 from ..events import Listener, Note
 from ..hosts import find_cluster
-from ..launch import (
-    as_script_starts,
-    read_script,
-)
+from ..launch import read_script
 from ..machine import is_cpu
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG, ResultsPaths
@@ -47,21 +51,14 @@ def search_limits(
     )
 
 
-def trial_limits(job: TuningJob) -> TrialLimits:
-    """Limits at which any launch of a tune is ended."""
-    return TrialLimits(
-        timeout_s=job.request.trial_timeout_s,
-        stall_s=job.request.stall_timeout_s,
-        budget=job.budget,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJob:
-    """Everything that was read before anything runs.
+    """Everything that was read before anything runs, and the model once it is known.
 
-    ``said``: sentences on the space that the listener has already received. ``profile_s``: wall
-    time of the profile run, in an earlier session, too; None: unknown.
+    Attributes:
+        said: sentences on the space that the listener has already received.
+        spec: the model, by the user's settings or the profile run; None: not known.
+        profile_s: wall time of the profile run, in an earlier session, too; None: unknown.
     """
 
     request: LaunchRequest
@@ -73,7 +70,62 @@ class TuningJob:
     listener: Listener
     budget: TimeBudget
     said: tuple[str, ...] = ()
+    spec: ModelSpec | None = None
     profile_s: float | None = None
+
+    @property
+    def effort(self) -> Effort:
+        return EFFORTS[self.user.settings.effort]
+
+    @property
+    def workload(self) -> Workload:
+        """The user's training of the model."""
+        return replace(self.user.workload, model=self.spec)
+
+    @property
+    def limits(self) -> TrialLimits:
+        """Limits at which any launch of a tune is ended."""
+        request = self.request
+        return TrialLimits(
+            timeout_s=request.trial_timeout_s, stall_s=request.stall_timeout_s, budget=self.budget
+        )
+
+    def with_source(self, source: ScriptSource) -> TuningJob:
+        """The job with the settings of a source with more facts.
+
+        Raises:
+            ConfigError: they are invalid with these facts.
+        """
+        with _naming_file(source):
+            user = self.dialect.read(source, world_size=_ranks(self.request, self.cluster))
+        return replace(self, source=source, user=user)
+
+    def with_start(self, request: LaunchRequest) -> TuningJob:
+        """The job with another start of the script, without the findings of its earlier start."""
+        if request == self.request:
+            return self
+        source = replace(self.source, applied=None, keeps_batch=False)
+        request = as_script_starts(request, self.dialect, source)
+        cluster = _find_cluster(request, lambda event: None)
+        budget = read_time_budget(request, cluster, self.budget.began_s)
+        return replace(self, request=request, cluster=cluster, budget=budget).with_source(source)
+
+
+def as_script_starts(
+    request: LaunchRequest, dialect: Dialect, source: ScriptSource
+) -> LaunchRequest:
+    """The request with the start that this script needs.
+
+    An external script that starts its ranks itself is started once.
+    """
+    facts = source.facts
+    if not dialect.is_external or request.kind == "program":
+        return request
+    if facts.starts_ranks:
+        return replace(request, alone=True)
+    if request.alone and request.processes is None and not facts.spreads:
+        return replace(request, processes=1)
+    return request
 
 
 def read_job(
@@ -103,16 +155,14 @@ def read_job(
         listener(Note(text=text))
     for warning in (*choice.notes, *user.warnings):
         listener(Note(text=warning, warning=True))
+    paths = _paths(user.settings, config_stem(dialect, source))
     return TuningJob(
         request=request,
         source=source,
         dialect=dialect,
         cluster=cluster,
         user=user,
-        paths=replace(
-            _paths(user.settings, config_stem(dialect, source)),
-            trusts_others=request.trust_results,
-        ),
+        paths=replace(paths, trusts_others=request.trust_results),
         listener=listener,
         budget=budget,
         said=said,
@@ -135,17 +185,6 @@ def _check_memory_limit(request: LaunchRequest, cluster: ClusterSpec) -> None:
     )
 
 
-def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
-    """Read the settings again from a source with more facts.
-
-    Raises:
-        ConfigError: they are invalid with these facts.
-    """
-    with _naming_file(source):
-        user = job.dialect.read(source, world_size=_ranks(job.request, job.cluster))
-    return replace(job, source=source, user=user)
-
-
 @contextmanager
 def _naming_file(source: ScriptSource) -> Iterator[None]:
     """Name the configuration file in errors on its keys."""
@@ -159,17 +198,6 @@ def _naming_file(source: ScriptSource) -> Iterator[None]:
         if Path(path).name in text:
             raise
         raise ConfigError(f"{path}: {text}") from error
-
-
-def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
-    """The job with another start of the script, without the findings of its earlier start."""
-    if request == job.request:
-        return job
-    source = replace(job.source, applied=None, keeps_batch=False)
-    request = as_script_starts(request, job.dialect, source)
-    cluster = _find_cluster(request, lambda event: None)
-    budget = read_time_budget(request, cluster, job.budget.began_s)
-    return read_again(replace(job, request=request, cluster=cluster, budget=budget), source)
 
 
 def _ranks(request: LaunchRequest, cluster: ClusterSpec) -> int:

@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from autoconf_launch.autotuner.measurement import EFFORTS
-from autoconf_launch.autotuner.space import AutotuningSettings, Measurement, Record, Trial
+from autoconf_launch.autotuner.space import Measurement, Record, Trial
 from autoconf_launch.core import (
     ClusterSpec,
     Failure,
@@ -35,8 +34,7 @@ from ..report import shown_name
 from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, facts_of, script_path
-from ..spelling import Dialect
-from .job import TuningJob, read_as_started, trial_limits
+from .job import TuningJob
 from .profile_run import wait_for_end
 from .trial_io import TrialFiles, clear_saved, repeated_steps, write_json
 
@@ -71,27 +69,20 @@ class OtherStartError(Exception):
         self.request, self.why, self.first = request, why, first
 
 
-def crash_error(
-    request: LaunchRequest,
-    dialect: Dialect,
-    source: ScriptSource,
-    *,
-    ranks: int,
-    error: NothingFeasibleError,
-    failure: Failure,
-) -> Exception:
+def job_crash(job: TuningJob, error: NothingFeasibleError, failure: Failure) -> Exception:
     """Another start if one rank crashed and may read a launch's variables; else the error.
 
     If several ranks were started, the error names the line that starts the script once.
     """
-    settled = request.alone or not dialect.is_external or request.kind == "program"
+    request = job.request
+    settled = request.alone or not job.dialect.is_external or request.kind == "program"
     usage = failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
     if settled or usage or failure.kind is not FailureKind.CRASHED:
         return error
-    if not _may_read_variables(request, source):
+    if not _may_read_variables(request, job.source):
         return error
     line = plain_line(request)
-    if ranks != 1:
+    if len(job.cluster.devices) != 1:
         text = f"{error} If the script starts its ranks itself, use: {line}"
         return NothingFeasibleError(text, error.log_tail)
     why = (
@@ -99,14 +90,6 @@ def crash_error(
         f"WORLD_SIZE, …), as python starts it. To begin with that: {line}"
     )
     return OtherStartError(replace(request, alone=True), why, first=error)
-
-
-def job_crash(job: TuningJob, error: NothingFeasibleError, failure: Failure) -> Exception:
-    """:func:`crash_error` for a launch of a job."""
-    ranks = len(job.cluster.devices)
-    return crash_error(
-        job.request, job.dialect, job.source, ranks=ranks, error=error, failure=failure
-    )
 
 
 class Searched(Protocol):
@@ -161,11 +144,10 @@ def check_start(
         job.listener(Note(text=f"{text} {use}", warning=True))
         return
     job.listener(Note(text=other.why, warning=True))
-    once = read_as_started(job, other.request)
-    files = TrialFiles.for_job(once)
-    plan = files.plan(_checking_trial(crash.trial, job.user.settings), uuid.uuid4().hex)
+    files = TrialFiles.of_job(job.with_start(other.request))
+    plan = files.plan(_checking_trial(crash.trial, job), uuid.uuid4().hex)
     launched = backend.submit(pool.first_share.place(plan, alone=True))
-    end = wait_for_end(backend, launched, trial_limits(job), folder.journal)
+    end = wait_for_end(backend, launched, job.limits, folder.journal)
     clear_saved(Path(plan.folder or "."))
     if isinstance(end.outcome, Measurement):
         why = "It runs as python starts it, so that all is measured again in this way."
@@ -177,9 +159,9 @@ def check_start(
     job.listener(Note(text=text, warning=True))
 
 
-def _checking_trial(trial: Trial, settings: AutotuningSettings) -> Trial:
-    timed = settings.start_profile_step - 1 + repeated_steps(trial)
-    steps = None if trial.is_soak else max(EFFORTS[settings.effort].most_steps, timed)
+def _checking_trial(trial: Trial, job: TuningJob) -> Trial:
+    timed = job.user.settings.start_profile_step - 1 + repeated_steps(trial)
+    steps = None if trial.is_soak else max(job.effort.most_steps, timed)
     name = f"{trial.name}{_CHECK_SUFFIX}"
     return trial.as_soak(name, attempt=2, steps=steps)
 

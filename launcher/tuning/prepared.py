@@ -24,7 +24,6 @@ from autoconf_launch.autotuner.cost import (
     untimed_band,
     weights_beyond_memory,
 )
-from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.search import MARGIN, Study, baseline_trial
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
@@ -75,7 +74,7 @@ from ..results import (
     read_result,
     remember,
 )
-from .job import TuningJob, search_limits, trial_limits
+from .job import TuningJob, search_limits
 from .plain_start import OtherStartError, check_ranks, job_crash, remember_start
 from .profile_run import (
     ProfileFailedError,
@@ -96,10 +95,8 @@ _FROM_DATASHEET = (
 _DERIVED = ("accumulation", "data_parallel")
 
 
-def find_model(
-    job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool
-) -> tuple[TuningJob, ModelSpec | None]:
-    """The model from the user's settings, an earlier session or a profile run.
+def find_model(job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool) -> TuningJob:
+    """The job with the model from the user's settings, an earlier session or a profile run.
 
     If the baseline runs out of memory in its profile run, the model comes from a trace of the
     script without computing, and with it the optimizer and the precision of the job.
@@ -114,7 +111,7 @@ def find_model(
     if given is not None:
         text = "The model is described by autotuning.model_info; the profile run is skipped."
         job.listener(Note(text=text))
-        return job, given
+        return replace(job, spec=given)
     profile = job.paths.profile
     event = ModelProfiled(
         spec=read_model_info(profile / MODEL_INFO_FILE),
@@ -122,7 +119,7 @@ def find_model(
     )
     script = read_traced(job) if event.spec is None else None
     if not folder.contents.profiled:
-        files, plans = TrialFiles.for_job(job), list[LaunchPlan]()
+        files, plans = TrialFiles.of_job(job), list[LaunchPlan]()
 
         def make_plan() -> LaunchPlan:
             baseline = baseline_trial(job.user.baseline)
@@ -135,7 +132,7 @@ def find_model(
                 backend,
                 pool=pool,
                 journal=folder.journal,
-                limits=trial_limits(job),
+                limits=job.limits,
                 listener=job.listener,
             )
         except ProfileFailedError as error:
@@ -145,11 +142,12 @@ def find_model(
             script = trace_refused(job, plans[-1])
     if script is not None:
         job, event = with_traced(job, script), replace(event, spec=script.spec)
-    job = replace(job, profile_s=event.wall_s or folder.contents.profile_s)
+    profile_s = event.wall_s or folder.contents.profile_s
+    job = replace(job, spec=event.spec, profile_s=profile_s)
     job.listener(event)
     for note in _doubts(event.spec, is_external=job.dialect.is_external):
         job.listener(note)
-    return job, event.spec
+    return job
 
 
 def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled) -> None:
@@ -182,15 +180,13 @@ def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
     return tuple(Note(text=note, warning=not spec.traced_peaks) for note in spec.notes)
 
 
-def find_past_times(
-    job: TuningJob, spec: ModelSpec | None, folder: OpenFolder
-) -> tuple[PastTime, ...]:
+def find_past_times(job: TuningJob, folder: OpenFolder) -> tuple[PastTime, ...]:
     """Step times of earlier tunes, from the journal, or from the user's file for a new one."""
-    if not job.request.history or spec is None:
+    if not job.request.history or job.spec is None:
         return ()
     past = folder.contents.past
     if not past and not folder.contents.history:
-        past = read_past(key_of(spec, job.cluster, job.dialect.name))
+        past = read_past(key_of(job.spec, job.cluster, job.dialect.name))
         if past:
             folder.journal.write_past(past)
     if past:
@@ -213,18 +209,19 @@ def known_refusal(job: TuningJob, contents: JournalContents) -> FailedTrial | No
     return refused_baseline(job.paths.profile)
 
 
-def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Record]) -> None:
+def remember_times(job: TuningJob, records: Sequence[Record]) -> None:
     """Keep this tune's step times for later tunes."""
-    if job.request.history and spec is not None:
-        remember(key_of(spec, job.cluster, job.dialect.name), times_of(records))
+    if job.request.history and job.spec is not None:
+        remember(key_of(job.spec, job.cluster, job.dialect.name), times_of(records))
 
 
-def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | None:
+def datasheet_times(job: TuningJob) -> KernelTimes | None:
     """Micro-batch times by the model's FLOPs and the GPU's datasheet.
 
     None if the profile run timed some or used no GPU, no FLOPs are known, or our tables lack the
     GPU.
     """
+    spec = job.spec
     if spec is None or measured_timings(spec) or not spec.forward_flops_per_sample:
         return None
     gpus = {device.name for device in job.cluster.devices}
@@ -234,7 +231,7 @@ def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | Non
     applied = job.source.applied
     precision = applied.precision if applied else job.user.workload.precision
     return TracedOperations(
-        workload=replace(job.user.workload, model=spec, precision=precision),
+        workload=replace(job.workload, precision=precision),
         machine=machine_of(job.cluster),
         operations=block_operations(spec),
         micro_batch=1,
@@ -243,7 +240,6 @@ def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | Non
 
 def make_study(
     job: TuningJob,
-    spec: ModelSpec | None,
     past: tuple[PastTime, ...] = (),
     untimed: KernelTimes | None = None,
 ) -> Study:
@@ -257,8 +253,7 @@ def make_study(
             and could not be counted.
         NothingFeasibleError: no rank can hold the weights, or a model's state in our runtime.
     """
-    user = job.user
-    workload = replace(user.workload, model=spec)
+    user, spec, workload = job.user, job.spec, job.workload
     if user.settings.metric == "FLOPS" and spec and not spec.forward_flops_per_sample:
         raise ConfigError(
             "autotuning.metric is FLOPS, but the profile run could not count this script's FLOPs; "
@@ -287,7 +282,7 @@ def make_study(
         user.settings,
         strategy=strategy.with_past(past) if isinstance(strategy, ModelBased) else strategy,
         rules=rules,
-        limits=search_limits(job.request, job.budget, EFFORTS[user.settings.effort]),
+        limits=search_limits(job.request, job.budget, job.effort),
     )
     rejected = sum(count for _, count in study.pool.rejected)
     considered = len(space.table) + sum(count for _, count in space.rejected) - study.pool.smaller

@@ -44,7 +44,7 @@ from ..plan import LaunchPlan
 from ..report import no_second_profile_text, profile_cut_text
 from ..results import HEARTBEAT_S, Journal, OpenFolder, StepsTail, read_file, read_result
 from ..spelling import MEASURED, UNSET, may_derive_accumulation
-from .job import TuningJob, read_again, trial_limits
+from .job import TuningJob
 from .running import (
     MOST_LOSSES,
     BudgetSpentError,
@@ -245,7 +245,7 @@ def read_measured(
         return job
     keeps = _other_batch(job, applied, backend, folder, pool)
     source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
-    measured = read_again(job, source)
+    measured = job.with_source(source)
     notes = (text for text in measured.user.notes if text not in job.user.notes)
     for text in (*_differences(job, measured, keeps), *notes):
         job.listener(Note(text=text))
@@ -291,7 +291,7 @@ def _other_batch(
             text = no_second_profile_text(first_s, job.budget.spent_s, job.budget.whole_s)
             job.listener(Note(text=text, warning=True))
             return None
-        files = TrialFiles.for_job(job)
+        files = TrialFiles.of_job(job)
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         try:
             event = run_profile(
@@ -299,7 +299,7 @@ def _other_batch(
                 backend,
                 pool=pool,
                 journal=folder.journal,
-                limits=trial_limits(job),
+                limits=job.limits,
                 listener=job.listener,
             )
             text = f"A second profile run, with micro-batch {micro}, took {event.wall_s:.1f} s."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.space import FailedTrial, Outcome, Prediction, Trial
+from autoconf_launch.autotuner.space import FailedTrial, Prediction, Trial
 from autoconf_launch.core import (
     STEPS_FILE,
     ClusterSpec,
@@ -24,12 +24,10 @@ from autoconf_launch.core import (
 
 from ..engines import Job, JobEnd
 from ..estimates import choose_price
-from ..events import Note
 from ..hosts import Placement, Share, Size, SlotPool
 from ..launch import Compiled, compile_time, is_beside_steps, started_ranks
 from ..machine import Weather
 from ..plan import LaunchPlan
-from ..report import label
 from ..request import LaunchRequest
 from ..results import SlowestRanks, StepsTail, tell_end
 
@@ -208,7 +206,7 @@ class Running:
         self.waiting, self.job, self.place = waiting, job, place
         self.trial, self.prediction = waiting.trial, waiting.prediction
         self.share, self.alone = share, waiting.alone
-        self.cancelled = False
+        self.cancelled = self.waits = False
         self.attempt = plan.task.attempt if plan.task else ""
         self._task = plan.task if plan.task and plan.task.most_steps else None
         self._planned, self._plan = plan.task, plan
@@ -272,8 +270,8 @@ class Running:
         return max(due_s, now + _LATER * self._last_s)
 
     def due_s(self, limits: TrialLimits) -> float:
-        """Time at which it counts as hung."""
-        if self.cancelled:
+        """Time at which it counts as hung; a launch that waits for its turn does not."""
+        if self.cancelled or self.waits:
             return float("inf")
         if self.job.is_queued:  # its time begins when it has hosts
             self.started_s = self.progress_s = self._clock()
@@ -342,77 +340,6 @@ def lost_too_often(losses: Sequence[Sequence[str]], last: Failure) -> Failure:
     )
 
 
-class TurnGroups:
-    """Failures of launches side by side, and their effect on later launches.
-
-    A launch that fails in its group may fail because of the others there: its port, a file, too
-    little memory. It is launched again by itself. If it succeeds then, launches follow each other
-    from there on.
-    """
-
-    def __init__(self) -> None:
-        self._fell_out: dict[str, Failure] = {}
-        self.are_broken = False
-        """True if launches must follow each other from now on."""
-
-    def fell_out(self, trial: Trial, failure: Failure) -> tuple[Trial, Note]:
-        """The launch that replaces a trial that failed in turn, and a note on it."""
-        self._fell_out[trial.name] = failure
-        said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
-        name = label(trial.candidate)
-        text = f"{name} failed beside the others ({said}); launching it again alone."
-        return replace(trial, turn=None), Note(text=text, warning=True)
-
-    def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
-        """A note if a trial that failed in its group succeeds by itself; else None."""
-        if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
-            return None
-        self.are_broken = True
-        return _from_here_on(f"{label(trial.candidate)} failed beside others and ran alone")
-
-    def drop_late(self, trial: Trial) -> tuple[Trial, Note]:
-        """The trial that did not wait for the others, now out of turn, and a sentence on it."""
-        self.are_broken = True
-        why = f"{label(trial.candidate)} does not wait for others"
-        return replace(trial, turn=None), _from_here_on(why)
-
-
-def members(running: Sequence[Running]) -> tuple[Running, ...]:
-    """Launches in turn that were not cancelled; there is one group at a time."""
-    return tuple(one for one in running if one.trial.turn is not None and not one.cancelled)
-
-
-def is_waiting(one: Running, running: Sequence[Running]) -> bool:
-    """True if another launch of its group has the turn: the launch with the fewest turns.
-
-    If several have the fewest, the first has it: the turn follows the order of submission.
-    """
-    group = members(running)
-    return one in group and one is not min(group, key=lambda other: other.turns)
-
-
-def share_progress(running: Sequence[Running]) -> None:
-    """A step of any of them is a sign of life of the whole group."""
-    group = members(running)
-    latest_s = max((one.progress_s for one in group), default=0.0)
-    for one in group:
-        one.progress_s = latest_s
-
-
-def _from_here_on(why: str) -> Note:
-    text = (
-        f"{why}, so the contenders are launched one after the other from here on; their "
-        "intervals are wider."
-    )
-    return Note(text=text, warning=True)
-
-
 def out_of_time(made: int = 0) -> Failure:
     """Reason for ending a launch at the deadline of the budget, after ``made`` steps."""
     return Failure(kind=FailureKind.PREEMPTED, detail=f"ended after {plural(made, 'step')}")
-
-
-def preempted_by(trial: Trial) -> Failure:
-    """Reason for ending launches whose group has lost a member."""
-    detail = f"{label(trial.candidate)}, with which it took turns, has ended"
-    return Failure(kind=FailureKind.PREEMPTED, detail=detail)

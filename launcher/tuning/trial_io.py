@@ -13,10 +13,9 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.cost import KernelTimes, estimate
@@ -74,113 +73,88 @@ from ..spelling import Dialect, Rendered, TrialNeeds, document_values
 from .job import TuningJob
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-
 """Triton's cache is below it, unless the user has set its variable."""
-
 BACKWARD_AND_FORWARD = 3.0
-
 """Model FLOPs of a step over its forward pass; recomputation is not counted."""
-
 _TERA = 1e12
-
 _FAILURE = "failure.json"
-
 _OF_AN_ATTEMPT = (
     *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
     *(METRICS_FILE, _FAILURE),
 )
-
 """Files that would be mistaken for the next attempt's, besides results of ranks."""
-
 _BYTES_PER_PARAMETER = 16
 """Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third to spare."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFiles:
-    """The trials of a folder: writes each one's files and makes its plan."""
+    """The trials of a folder: writes each one's files and makes its plan.
 
-    def __init__(
-        self,
-        request: LaunchRequest,
-        cluster: ClusterSpec,
-        paths: ResultsPaths,
-        *,
-        source: ScriptSource,
-        dialect: Dialect,
-        settings: AutotuningSettings,
-    ) -> None:
-        self._request = request
-        self._cluster = cluster
-        self._paths = paths
-        self._source = source
-        self._dialect = dialect
-        self._settings = settings
-        self._caches = CompileCaches(variables_of_user(request, cluster))
-        self._workload: Workload | None = None
-        self._untimed: KernelTimes | None = None
-        self._most: tuple[int, float] | None = None
+    Attributes:
+        workload: with the model, for predictions and FLOP counts; None: not known.
+        untimed: micro-batch times if the profile run timed none.
+        bound: steps of each trial, unless its decider ends it before, and the duration in seconds
+            beyond which a first step is measured by its micro-batches.
+        caches: compile caches of these trials.
+    """
 
-    @classmethod
-    def for_job(cls, job: TuningJob) -> TrialFiles:
+    request: LaunchRequest
+    cluster: ClusterSpec
+    paths: ResultsPaths
+    source: ScriptSource
+    dialect: Dialect
+    settings: AutotuningSettings
+    workload: Workload | None = None
+    untimed: KernelTimes | None = None
+    bound: tuple[int, float] | None = None
+    caches: CompileCaches = field(default_factory=lambda: CompileCaches())
+
+    @staticmethod
+    def of_job(job: TuningJob, untimed: KernelTimes | None = None) -> TrialFiles:
         """The files of a tuning run's trials, below the job's results folder."""
-        return cls(
-            job.request,
-            job.cluster,
-            job.paths,
+        return TrialFiles(
+            request=job.request,
+            cluster=job.cluster,
+            paths=job.paths,
             source=job.source,
             dialect=job.dialect,
             settings=job.user.settings,
+            workload=job.workload,
+            untimed=untimed,
         )
-
-    def with_model(self, workload: Workload, untimed: KernelTimes | None = None) -> TrialFiles:
-        """The same trials with predictions and FLOP counts.
-
-        ``untimed`` are micro-batch times if the profile run timed none.
-        """
-        described = copy(self)
-        described._workload, described._untimed = workload, untimed
-        return described
-
-    def with_steps(self, most: int, *, cut_s: float) -> TrialFiles:
-        """The same trials with ``most`` steps each, unless their decider ends them before.
-
-        A first step that is longer than ``cut_s`` is measured by its micro-batches.
-        """
-        bounded = copy(self)
-        bounded._most = most, cut_s
-        return bounded
 
     @property
     def _spec(self) -> ModelSpec | None:
-        model = self._workload and self._workload.model
+        model = self.workload and self.workload.model
         return model if isinstance(model, ModelSpec) else None
 
     def plan_profile(
         self, baseline: Trial, attempt: str, *, is_second: bool = False
     ) -> LaunchPlan:
         """The plan of the profile run, in its own folder; a second run has another folder."""
-        folder = self._paths.second_profile if is_second else self._paths.profile
+        folder = self.paths.second_profile if is_second else self.paths.profile
         return self._plan(folder, baseline, attempt, Mode.PROFILE)
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         """The plan of a trial; its experiment, configuration and command are written."""
-        return self._plan(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
+        return self._plan(self.paths.trial(trial.name), trial, attempt, Mode.MEASURE)
 
     def render(self, trial: Trial, config_path: Path) -> Rendered:
         """The candidate as the script's framework spells it."""
-        return self._dialect.render(trial.candidate, self._source, str(config_path))
+        return self.dialect.render(trial.candidate, self.source, str(config_path))
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
-        task = self._task(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
-        world_size = None if self._request.alone else len(self._cluster.devices)
-        checked = self.render(trial, self._paths.config(self._paths.trial(trial.name))).checked
+        task = self._task(self.paths.trial(trial.name), trial, attempt, Mode.MEASURE)
+        world_size = None if self.request.alone else len(self.cluster.devices)
+        checked = self.render(trial, self.paths.config(self.paths.trial(trial.name))).checked
         return adopt(task, world_size=world_size, expected=trial.candidate, checked=checked)
 
     def predict(self, trial: Trial) -> Prediction | None:
-        if self._workload is None:
+        if self.workload is None:
             return None
         table = CandidateTable.from_candidates((trial.candidate,))
-        found = estimate(table, self._workload, self._cluster, untimed=self._untimed)
+        found = estimate(table, self.workload, self.cluster, untimed=self.untimed)
         return found.row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
@@ -190,7 +164,7 @@ class TrialFiles:
         FLOPs of a step, counted once in the profile run.
         """
         if memory := outcome.memory:
-            limit_bytes = min(memory.limit_bytes, self._cluster.least_memory_bytes)
+            limit_bytes = min(memory.limit_bytes, self.cluster.least_memory_bytes)
             outcome = replace(outcome, memory=replace(memory, limit_bytes=limit_bytes))
         known = self._secrets
         if outcome.asides is not None:
@@ -205,64 +179,65 @@ class TrialFiles:
         if self._spec and not outcome.flops_per_step:
             forward = self._spec.forward_flops_per_sample * outcome.samples_per_step
             outcome = replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
-        return replace(outcome, above_peak=bool(why_impossible(outcome, self._cluster)))
+        return replace(outcome, above_peak=bool(why_impossible(outcome, self.cluster)))
 
     @property
     def _secrets(self) -> SecretFilter:
         """The filter for the secrets of the script and the launcher."""
-        variables = {**os.environ, **variables_of_user(self._request, self._cluster)}
-        values = (self._source.config, document_values(self._source))
+        variables = {**os.environ, **variables_of_user(self.request, self.cluster)}
+        values = (self.source.config, document_values(self.source))
         words = (word for document in values for word in named_values(document))
-        texts = (f"\n{file.text}" for file in self._source.files)
-        return known_secrets((*self._request.argv, *words, *texts, *dotenv_words()), variables)
+        texts = (f"\n{file.text}" for file in self.source.files)
+        return known_secrets((*self.request.argv, *words, *texts, *dotenv_words()), variables)
 
     def finish(self, record: Record) -> None:
-        folder = self._paths.trial(record.trial.name)
-        self._paths.make_launch_folder(folder)
+        folder = self.paths.trial(record.trial.name)
+        self.paths.make_launch_folder(folder)
         clear_saved(folder)
         if record.measurement:
             found = metrics(record.measurement)
-            if why := why_impossible(record.measurement, self._cluster):
+            if why := why_impossible(record.measurement, self.cluster):
                 found["impossible"] = why
             write_json(folder / METRICS_FILE, found)
         elif record.failure:
             write_json(folder / _FAILURE, encode(record.failure))
 
     def _plan(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> LaunchPlan:
-        self._paths.make_launch_folder(folder)
+        self.paths.make_launch_folder(folder)
         take_in(folder, is_ours=False)
-        world_size = len(self._cluster.devices)
+        world_size = len(self.cluster.devices)
         for name in (*_OF_AN_ATTEMPT, *map(result_file, range(world_size))):
             (folder / name).unlink(missing_ok=True)
         task = self._task(folder, trial, attempt, mode)
-        config_path = self._paths.config(folder)
+        config_path = self.paths.config(folder)
         rendered = self.render(trial, config_path)
         if any(knob == "micro_batch" for knob, _ in rendered.checked or ()):
             task = replace(task, micro_batch=trial.candidate.layout.micro_batch)
         needs = needs_of(task, trial, self._spec)
-        rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
-        caches = self._caches.variables(folder.name)
+        rendered = in_trial(self.dialect, rendered, self.source, task=task, needs=needs)
+        variables = variables_of_user(self.request, self.cluster)
+        caches = () if VARIABLE in variables else self.caches.variables(folder.name)
         known = self._secrets
-        variables = (*rendered.environment, *caches, *known.to_environment())
-        rendered = replace(rendered, environment=variables)
+        environment = (*rendered.environment, *caches, *known.to_environment())
+        rendered = replace(rendered, environment=environment)
         expected = trial.candidate if mode is Mode.MEASURE else None
-        plan = plan_launch(self._request, self._cluster, rendered, task=task, expected=expected)
+        plan = plan_launch(self.request, self.cluster, rendered, task=task, expected=expected)
         plan = replace(plan, private_files=tuple(_write_private(config_path, rendered, known)))
         self._describe(folder, trial, rendered, plan)
         return plan
 
     def _task(self, folder: Path, trial: Trial, attempt: str, mode: Mode) -> RankTask:
-        first, last = self._settings.start_profile_step, self._settings.end_profile_step
+        first, last = self.settings.start_profile_step, self.settings.end_profile_step
         task = RankTask(
             mode=mode,
             folder=str(folder),
             attempt=attempt,
             start_step=first,
             end_step=last,
-            memory_limit_bytes=emulated_limit_bytes(self._cluster),
+            memory_limit_bytes=emulated_limit_bytes(self.cluster),
         )
         if trial.turn is not None:
-            next_folder = str(self._paths.trial(trial.turn.next_name))
+            next_folder = str(self.paths.trial(trial.turn.next_name))
             task = replace(
                 task,
                 next_folder=next_folder,
@@ -271,24 +246,24 @@ class TrialFiles:
             )
         if trial.is_soak:
             return soak_task(task, trial, self._spec)
-        if mode is not Mode.MEASURE or are_steps_given(self._settings):
+        if mode is not Mode.MEASURE or are_steps_given(self.settings):
             return task
         if trial.final or trial.again:
             return replace(task, end_step=first - 1 + repeated_steps(trial))
-        if self._most:
-            most, cut_s = self._most
+        if self.bound:
+            most, cut_s = self.bound
             start = min(first, most)
             return replace(task, start_step=start, end_step=most, most_steps=most, cut_s=cut_s)
-        return replace(task, most_steps=EFFORTS[self._settings.effort].most_steps)
+        return replace(task, most_steps=EFFORTS[self.settings.effort].most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
         experiment = {
             "name": folder.name,
             "ds_config": document_without_secrets(rendered.config.to_dict()),
-            "num_gpus": len(self._cluster.devices),
-            "num_nodes": len(self._cluster.nodes),
+            "num_gpus": len(self.cluster.devices),
+            "num_nodes": len(self.cluster.nodes),
         }
-        write_json(self._paths.experiment(folder.name), experiment)
+        write_json(self.paths.experiment(folder.name), experiment)
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
         write_plain(folder / "cmd.txt", f"{shell_command(plan.ranks[0].argv)}\n")
 
@@ -368,20 +343,15 @@ def metrics(measurement: Measurement) -> dict[str, object]:
 
     ``steps`` has the first and the last timed step.
     """
-    first = measurement.first_step
+    first, made = measurement.first_step, measurement.extrapolated_from
     last = None if first is None else first + len(measurement.step_s) - 1
     return {
         "steps": None if first is None else [first, last],
         "throughput": measurement.throughput_per_s,
         "latency": measurement.latency_ms,
         "FLOPS_per_gpu": measurement.flops_per_gpu_per_s,
-        **_extrapolation(measurement),
+        **({} if made is None else {"extrapolated_from_micro_batches": made}),
     }
-
-
-def _extrapolation(measurement: Measurement) -> dict[str, object]:
-    made = measurement.extrapolated_from
-    return {} if made is None else {"extrapolated_from_micro_batches": made}
 
 
 def write_json(path: Path, document: object) -> None:
@@ -395,13 +365,12 @@ class CompileCaches:
     A results folder is often on a network disk, which is slow with thousands of small files.
     """
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._is_set = VARIABLE in os.environ or VARIABLE in variables
+    def __init__(self) -> None:
         self._root: Path | None = None
 
     def variables(self, launch: str) -> tuple[tuple[str, str], ...]:
         """Variables of a launch's ranks, by its name; none if the user chose a cache."""
-        if self._is_set:
+        if VARIABLE in os.environ:
             return ()
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="autoconf_launch_compiled_"))

@@ -67,7 +67,7 @@ class Workshop:
     backend: Backend
     folder: Path
     program: tuple[str, ...] = ("-I", "-S", "-c", RANK)
-    patience_s: float = 10
+    patience_s: float = 60
 
     def plan(self, fate: str, number: int = 0) -> LaunchPlan:
         folder = str(self.folder / f"{fate}{number}")

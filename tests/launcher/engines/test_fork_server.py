@@ -16,7 +16,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.engines import ForkServerEngine, LocalJob, fork_server, local
+from autoconf_launch.launcher.engines import ForkServerEngine, LocalJob, agents, fork_server
 from autoconf_launch.launcher.engines.local import await_agent
 from autoconf_launch.launcher.plan import LaunchPlan
 
@@ -241,7 +241,7 @@ def test_a_stopped_agent_obeys_a_cancel(warm: Nursery) -> None:
 def test_a_cancel_ends_a_job_whose_fork_server_is_stopped(
     cold: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "OBEYS_WITHIN_S", 0.3)
+    monkeypatch.setattr(agents, "OBEYS_WITHIN_S", 0.3)
     job = cold.backend.submit(cold.plan(HANG))
     os.kill(cold.fork_server_pid(), signal.SIGSTOP)
     cold.backend.cancel(job, TIMED_OUT)

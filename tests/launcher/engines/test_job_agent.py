@@ -8,8 +8,8 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.engines import FolderLine
-from autoconf_launch.launcher.engines.over_hosts import make_job
+from autoconf_launch.launcher.engines import FolderLine, HostsJob
+from autoconf_launch.launcher.engines.hosts_job import JobAgent
 
 from .conftest import Lab
 from .test_folder_line import Engine
@@ -38,10 +38,11 @@ REPORT: dict[str, object] = {"codes": [0], "exit_unix_s": [1.0], "terminated_uni
 )
 def test_what_no_agent_says(lab: Lab, said: dict[str, object]) -> None:
     line = FolderLine("far", lab.folder, 0, Engine(lab.folder))
-    job = make_job(lab.plan("", ranks=1), (line,), {}, ())
+    plan = lab.plan("", ranks=1)
+    job = HostsJob(plan, (JobAgent(0, line, plan.ranks),), {})
     noise = f"[1]\n{'[' * 100_000}\n\nnull\n7\n"
     (lab.folder / "0.up").write_text(noise + json.dumps(said) + "\n")
-    end = job.look(0.0, 0.0)
+    end = job.look()
     assert end is not None
     if "and" in said:
         assert end.exit_code == 0

@@ -13,7 +13,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.engines import JobEnd, LocalEngine, LocalJob, local
+from autoconf_launch.launcher.engines import JobEnd, LocalEngine, LocalJob, agents, local
 from autoconf_launch.launcher.plan import RankPlan
 
 from .conftest import DEAF, LEAVE_BEHIND, Lab, eventually
@@ -168,7 +168,7 @@ def test_a_stopped_agent_obeys_a_cancel(lab: Lab) -> None:
 def test_an_agent_that_obeys_nobody_is_killed_with_its_ranks(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "OBEYS_WITHIN_S", 0.3)
+    monkeypatch.setattr(agents, "OBEYS_WITHIN_S", 0.3)
     job = lab.start_and_await(HANG, ranks=2)
     assert isinstance(job, LocalJob)
     assert ctypes.CDLL(None).ptrace(PTRACE_ATTACH, job.pid, 0, 0) == 0  # as a debugger does

@@ -12,7 +12,7 @@ import pytest
 
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.engines import LocalJob
-from autoconf_launch.launcher.engines.ranks import shared_memory
+from autoconf_launch.launcher.engines.agents import shared_memory
 from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

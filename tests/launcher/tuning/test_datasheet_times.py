@@ -68,13 +68,13 @@ def test_a_gpu_of_our_tables_gives_times_to_what_was_not_timed(
     folder: Path, driver: Driver
 ) -> None:
     job = job_on(driver, "NVIDIA H100 80GB HBM3")
-    assert datasheet_times(job, SPEC) is not None
-    assert datasheet_times(job, TIMED) is None
-    assert datasheet_times(job, None) is None
+    assert datasheet_times(replace(job, spec=SPEC)) is not None
+    assert datasheet_times(replace(job, spec=TIMED)) is None
+    assert datasheet_times(replace(job, spec=None)) is None
 
 
 def test_an_unknown_gpu_gives_no_times(folder: Path, driver: Driver) -> None:
-    assert datasheet_times(job_on(driver, "NVIDIA Nonesuch 9000"), SPEC) is None
+    assert datasheet_times(replace(job_on(driver, "NVIDIA Nonesuch 9000"), spec=SPEC)) is None
 
 
 @pytest.mark.parametrize(("reserved_bytes", "has_times"), [(None, False), (1, True)])
@@ -83,4 +83,4 @@ def test_a_script_that_trains_on_the_cpu_gets_no_times_of_the_gpu(
 ) -> None:
     job = job_on(driver, "NVIDIA H100 80GB HBM3")
     write_result(job, reserved_bytes)
-    assert (datasheet_times(job, SPEC) is not None) is has_times
+    assert (datasheet_times(replace(job, spec=SPEC)) is not None) is has_times

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,4 +87,4 @@ def test_flops_that_the_profile_could_not_count_are_refused_as_a_metric(folder: 
     job = read_job(parse_request(words), lambda event: None)
     uncounted = ModelSpec(grade=Grade.MEASURED, blocks=(BlockSpec(name="model", parameters=1),))
     with pytest.raises(ConfigError, match="could not count this script's FLOPs; use throughput"):
-        make_study(job, uncounted)
+        make_study(replace(job, spec=uncounted))

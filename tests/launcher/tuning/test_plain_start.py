@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
+    FailedTrial,
+    GlobalBatchRule,
+    Measurement,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
@@ -22,6 +29,7 @@ from autoconf_launch.core import (
     RankResult,
     RankTask,
     RawConfig,
+    Workload,
     encode,
     result_file,
 )
@@ -29,21 +37,26 @@ from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.events import Event, ModelProfiled, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch import as_script_starts, started_ranks
+from autoconf_launch.launcher.launch import started_ranks
 from autoconf_launch.launcher.machine import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results import ResultsPaths
 from autoconf_launch.launcher.script import ScriptSource, facts_of
+from autoconf_launch.launcher.spelling import UserSettings
 from autoconf_launch.launcher.tuning import (
     BudgetSpentError,
     OtherStartError,
     ProfileFailedError,
+    TimeBudget,
+    TuningJob,
+    as_script_starts,
     first_that_starts,
+    job_crash,
     late_crash,
     read_job,
     recall_start,
 )
-from autoconf_launch.launcher.tuning.plain_start import check_ranks, crash_error, remember_start
+from autoconf_launch.launcher.tuning.plain_start import check_ranks, remember_start
 from autoconf_launch.launcher.tuning.prepared import require_ranks
 
 DECLARES = """
@@ -56,6 +69,13 @@ REQUEST = LaunchRequest(script="train.py")
 ALONE = LaunchRequest(script="train.py", alone=True)
 CRASH = Failure(kind=FailureKind.CRASHED, detail="rank 0 ended with exit code 1 and …")
 DIALECT = ArgumentsDialect()
+USER = UserSettings(
+    baseline=Candidate(layout=Layout(micro_batch=1)),
+    choices=(),
+    batch_rule=GlobalBatchRule(),
+    workload=Workload(),
+    settings=AutotuningSettings(),
+)
 
 
 RANKED = "import os, torch\nrank = int(os.environ.get('RANK', 0))"
@@ -68,7 +88,17 @@ def source(text: str = "") -> ScriptSource:
 def crash_of(
     request: LaunchRequest, source: ScriptSource, error: ProfileFailedError, ranks: int = 1
 ) -> Exception:
-    return crash_error(request, DIALECT, source, ranks=ranks, error=error, failure=error.failure)
+    job = TuningJob(
+        request=request,
+        source=source,
+        dialect=DIALECT,
+        cluster=cluster(ranks),
+        user=USER,
+        paths=ResultsPaths(results=Path("results"), exps=Path("exps")),
+        listener=lambda event: None,
+        budget=TimeBudget(),
+    )
+    return job_crash(job, error, error.failure)
 
 
 def cluster(devices: int, visible_as: str | None = None) -> ClusterSpec:

@@ -74,10 +74,11 @@ def trial_files(folder: Path) -> TrialFiles:
     """The trials of the script in the current folder, on one CPU."""
     request = parse_request(["train.py", "--config", "config.json"])
     source = find_script_source(request)
+    device = Device(name="cpu", memory_bytes=1)
     return TrialFiles(
-        request,
-        ClusterSpec(nodes=(Node(host="a", devices=(Device(name="cpu", memory_bytes=1),)),)),
-        ResultsPaths(results=folder, exps=folder / "exps"),
+        request=request,
+        cluster=ClusterSpec(nodes=(Node(host="a", devices=(device,)),)),
+        paths=ResultsPaths(results=folder, exps=folder / "exps"),
         source=source,
         dialect=choose_dialect(source).dialect,
         settings=AutotuningSettings(),
@@ -103,7 +104,7 @@ def test_metrics_say_that_a_rate_is_above_the_peak_of_the_gpu(
 ) -> None:
     card = Device(name="NVIDIA A100-SXM4-80GB", memory_bytes=1, visible_as="0")
     cards = (card, replace(card, slot=1, visible_as="1"))
-    files._cluster = ClusterSpec(nodes=(Node(host="a", devices=cards),))
+    files = replace(files, cluster=ClusterSpec(nodes=(Node(host="a", devices=cards),)))
     trial = replace(FINAL, final=False)
     files.plan(trial, "one")
     measured = files.complete(replace(steps_of(0.1), flops_per_step=flops))
@@ -146,7 +147,7 @@ def test_a_trials_limit_is_the_memory_that_was_free_when_the_tune_began(
     files: TrialFiles,
 ) -> None:
     card = Device(name="NVIDIA L4", memory_bytes=24_000, free_bytes=14_000, visible_as="0")
-    files._cluster = ClusterSpec(nodes=(Node(host="a", devices=(card,)),))
+    files = replace(files, cluster=ClusterSpec(nodes=(Node(host="a", devices=(card,)),)))
     use = MemoryUse(free_before_bytes=13_900, peak_bytes=15_000, limit_bytes=23_000)
     failed = FailedTrial(
         failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"), memory=use

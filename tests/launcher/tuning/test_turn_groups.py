@@ -33,13 +33,8 @@ from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning import Controller
-from autoconf_launch.launcher.tuning.running import (
-    Running,
-    Waiting,
-    is_waiting,
-    members,
-    share_progress,
-)
+from autoconf_launch.launcher.tuning.running import Running, Waiting
+from autoconf_launch.launcher.tuning.turns import TurnGroup
 
 from ..controlled import LIMITS, ReplayIO, open_journal
 from ..replay_backend import ReplayBackend, ReplayJob
@@ -206,9 +201,16 @@ def running(folder: Path, number: int, *steps: int, turn_steps: int = 1) -> Runn
     return found
 
 
+def who_waits(*group: Running) -> list[bool]:
+    """Each launch of a group: true if it waits for its turn."""
+    turns = TurnGroup(lambda one, why: None, lambda one: True, lambda event: None)
+    turns.look(group)
+    return [one.waits for one in group]
+
+
 def test_who_has_made_the_fewest_steps_holds_the_others_up(tmp_path: Path) -> None:
     group = [running(tmp_path, 0, 1, 2, 3), running(tmp_path, 1, 1, 2), running(tmp_path, 2, 1, 2)]
-    assert [is_waiting(one, group) for one in group] == [True, False, True]
+    assert who_waits(*group) == [True, False, True]
 
 
 def test_who_is_in_the_middle_of_a_turn_has_it(tmp_path: Path) -> None:
@@ -216,17 +218,17 @@ def test_who_is_in_the_middle_of_a_turn_has_it(tmp_path: Path) -> None:
         running(tmp_path, 0, 1, 2, 3, 4, turn_steps=5),
         running(tmp_path, 1, 1, 2, turn_steps=5),
     ]
-    assert [is_waiting(one, group) for one in group] == [False, True]
+    assert who_waits(*group) == [False, True]
 
 
 def test_who_is_being_ended_holds_nobody_up(tmp_path: Path) -> None:
     group = [running(tmp_path, 0, 1), running(tmp_path, 1, 1, 2)]
     group[0].cancelled = True
-    assert (members(group), is_waiting(group[1], group)) == ((group[1],), False)
+    assert who_waits(*group) == [False, False]
 
 
 def test_a_step_of_one_is_a_sign_of_life_of_all(tmp_path: Path) -> None:
     group = [running(tmp_path, 0, 1), running(tmp_path, 1)]
     group[0].progress_s = group[1].progress_s + 100.0
-    share_progress(group)
+    who_waits(*group)
     assert group[1].progress_s == group[0].progress_s
