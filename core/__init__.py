@@ -14,10 +14,8 @@ from .equations import (
     external_data_parallel_degree,
     global_batch,
     pareto_front,
-    require_global_batch,
 )
 from .errors import (
-    SECRETS_VARIABLE,
     AutoconfError,
     ConfigError,
     Failure,

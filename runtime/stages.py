@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -99,7 +99,7 @@ def find_places(model: nn.Module, counts: tuple[int, ...]) -> Places:
                 "an embedding and a head may"
             )
         tied = (first, last)
-    return Places(blocks=blocks, counts=counts, after=places.after, tied=tied)
+    return replace(places, tied=tied)
 
 
 def make_stages(
@@ -197,12 +197,7 @@ def stage_split(
     """Limits of the stages, or the reason why this model has no pipeline.
 
     Losses and gradients of two stages are compared with the whole model's, in evaluation
-    mode; gradients are gone afterwards.
-
-    Args:
-        model: left as it is.
-        loss: of any micro-batch.
-        precision: of the pass, by which small differences count as none.
+    mode and within the ``precision`` of the pass; gradients are gone afterwards.
     """
     try:
         blocks = len(blocks_to_cut(model).keys)

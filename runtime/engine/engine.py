@@ -285,35 +285,26 @@ def read_engine_config(source: ConfigSource, *, world_size: int) -> ResolvedConf
         ConfigError: the file is missing or no strict JSON, or its values cannot be applied.
     """
     if isinstance(source, ResolvedConfig):
-        return _for_this_world(source, world_size)
+        if source.layout.world_size != world_size:
+            raise ConfigError(
+                f"the configuration is for {source.layout.world_size} ranks, but {world_size} "
+                f"run; resolve it with world_size={world_size}."
+            )
+        return source
     if isinstance(source, (str, os.PathLike)):
         source = _load(Path(source))
     raw = source if isinstance(source, RawConfig) else RawConfig(source)
     return resolve(raw, world_size=world_size)
 
 
-def _for_this_world(config: ResolvedConfig, world_size: int) -> ResolvedConfig:
-    if config.layout.world_size != world_size:
-        raise ConfigError(
-            f"the configuration is for {config.layout.world_size} ranks, but {world_size} run; "
-            f"resolve it with world_size={world_size}."
-        )
-    return config
-
-
 def _load(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
-    return _parse(path, text)
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except ValueError as error:
         raise ConfigError(
             f"{path} is not strict JSON: {error}. Fix it, or start the script with "

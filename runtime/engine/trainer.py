@@ -136,13 +136,7 @@ class Trainer:
     def step_and_agree(
         self, batch: Batch, asks: Callable[[], bool], cutter: StepCutter | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Mean loss after the update, and above 0 if any rank asks, in one all-reduce.
-
-        Args:
-            batch: of the whole step.
-            asks: called once the update is done.
-            cutter: may end the step before its last micro-batch.
-        """
+        """Mean loss, and above 0 if any rank asks after the update, in one all-reduce."""
         loss = self._step(batch, cutter)
         both = self._mean_over_ranks(torch.stack((loss, torch.full_like(loss, float(asks())))))
         return both[0], both[1]
@@ -240,7 +234,7 @@ class Accumulation:
         losses: list[Tensor] = []
         for micro_batch in self._split(batch):
             last = cutter.last() if cutter else accumulation
-            with self._applied.around(len(losses) == last - 1):
+            with self._applied.micro_batch(last=len(losses) == last - 1):
                 losses.append(self._forward_backward(micro_batch, weight))
             if cutter:
                 cutter.end_micro_batch()
@@ -380,7 +374,7 @@ class Observer:
     def _zero_stage(self, optimizer: Optimizer) -> int:
         root = self._laid_out.roots[0]
         if isinstance(root, FSDPModule):
-            if isinstance(self._laid_out.around, LateReduction):
+            if any(isinstance(around, LateReduction) for around in self._laid_out.around):
                 shards, data = mesh_degree(root, SHARD), _averaging_ranks(root)
                 return 0 if shards == 1 < data else 1
             return 2 if self._whole_after_forward else 3

@@ -129,10 +129,7 @@ class Surveyor:
     def begins(self, module: nn.Module, given: Any, made: Collection[int]) -> None:
         """A module that trains is about to be called, its weights still the script's own.
 
-        Args:
-            module: the outermost one.
-            given: its arguments.
-            made: storages that frozen models made of its batch.
+        ``made``: storages that frozen models made of its batch.
         """
         self._place = max(self._place, self._places.of_module(module))
         self._own.setdefault(id(module), set(map(storage_key, _tensors_of(module))))

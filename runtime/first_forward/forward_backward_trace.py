@@ -238,13 +238,7 @@ class ForwardBackwardTrace:
         draws: Sequence[int | None],
         frozen: Sequence[PassCosts] = (),
     ) -> None:
-        """A module is called.
-
-        Args:
-            module: the outermost one.
-            given: its arguments.
-            draws: the loaders' reports on earlier batches.
-            frozen: costs of calls without gradients since the call before.
+        """An outermost module is called, after batches of ``draws`` samples and ``frozen`` calls.
 
         Raises:
             TypeError: it cannot be made fake.
@@ -299,11 +293,7 @@ class ForwardBackwardTrace:
         self._peak("optimizer", less=self._state_bytes)
 
     def describe(self, frozen: Sequence[PassCosts] = ()) -> FirstForward:
-        """All that was seen.
-
-        Args:
-            frozen: costs of calls without gradients since the last call with gradients.
-        """
+        """All that was seen; ``frozen`` calls came after the last call with gradients."""
         costs, root = self._costs.operations, self.roots[0]
         self._costs.stop()
         if not self._peaks:  # the backward pass as two times the forward one

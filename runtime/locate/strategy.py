@@ -59,11 +59,7 @@ def find_strategy(
 def stated_precision(root: nn.Module, autocast: torch.dtype | None) -> Precision:
     """The format that layers compute in, for a training that cannot be inspected.
 
-    Autocast around the model decides, then what its wrappers state, then its weights.
-
-    Args:
-        root: the model.
-        autocast: format of autocast at the start of a forward pass; None: it was off.
+    Autocast around the model decides, if it was on; then its wrappers, then its weights.
     """
     weights = Counter[torch.dtype]()
     for weight in root.parameters():

@@ -117,10 +117,7 @@ class SampleCounter:
     ) -> int:
         """Samples in a call's arguments; 0: there is nothing to count.
 
-        Args:
-            arguments: positional ones.
-            named: keyword ones.
-            hints: numbers, probably among them the samples'; only used for the first batch.
+        ``hints``: numbers, probably among them the samples'; only used for the first batch.
         """
         if self._by_length or (self._dimension is None and _is_list_of_samples(arguments, hints)):
             self._by_length = True

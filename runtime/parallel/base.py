@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -24,7 +24,7 @@ PIPELINE, REPLICATE, SHARD = "pipeline", "replicate", "shard"
 CONTEXT, TENSOR = "context", "tensor"
 EXPERT, EXPERT_REPLICATE, EXPERT_SHARD = "expert", "expert_replicate", "expert_shard"
 """Data ranks that have each expert once together, and those with equal experts."""
-AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
+AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[object]]
 """From "is it the last of the step?" to a context for forward and backward."""
 Extras: TypeAlias = tuple[tuple[str, KnobValue], ...]
 Weights: TypeAlias = Mapping[str, nn.Parameter]
@@ -170,7 +170,7 @@ class Applied:
 
     Attributes:
         module: the module that the step calls.
-        around: context of each micro-batch.
+        around: contexts of each micro-batch.
         checks: look at a step's batch first, or raise a ConfigError.
         rehearse: before the first step, given its batch and a function that evaluates one.
         wrap_loss: from the loss of a micro-batch to the loss that a rank computes.
@@ -186,7 +186,7 @@ class Applied:
     along: DeviceMesh | None = None
     owners: Mapping[str, Owned] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
-    around: AroundMicroBatch = field(default=lambda last: nullcontext())
+    around: tuple[AroundMicroBatch, ...] = ()
     checks: tuple[Callable[[Batch], None], ...] = ()
     rehearse: Callable[[Batch, Callable[[Batch], Tensor]], None] | None = None
     wrap_loss: Callable[[LossFunction], LossFunction] | None = None
@@ -205,6 +205,14 @@ class Applied:
         module = self.module
         return (module.module if isinstance(module, DistributedDataParallel) else module,)
 
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """Context of forward and backward of a micro-batch, perhaps the last of its step."""
+        with ExitStack() as stack:
+            for around in self.around:
+                stack.enter_context(around(last))
+            yield
+
     def weights(self) -> dict[str, nn.Parameter]:
         """Weights of this rank, trained or not."""
         return {n: weight for model in self.models for n, weight in model.named_parameters()}
@@ -217,12 +225,9 @@ class Passes(Protocol):
     """
 
     def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
-        """Forward and backward passes of a rank's share; their loss.
+        """Forward and backward passes of a rank's share, with ``scale`` times the gradients.
 
-        Args:
-            batch: of the whole step.
-            scale: factor of the gradients.
-            cutter: may end the step before its last micro-batch.
+        Returns their loss; ``cutter`` may end the step before its last micro-batch.
         """
 
     def evaluate(self, batch: Batch) -> Tensor:

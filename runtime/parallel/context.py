@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -58,15 +57,9 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     averaged = tuple(mesh for mesh in (meshes.context, meshes.pipeline) if mesh is not None)
     sharing = _Sharing(model, chunks, config.precision, averaged)
     sharing.give_positions()
-
-    @contextmanager
-    def around(last: bool) -> Iterator[None]:
-        with applied.around(last), sharing.attention.on():
-            yield
-
     return replace(
         applied,
-        around=around,
+        around=(*applied.around, lambda last: sharing.attention.on()),
         checks=(*applied.checks, sharing.check),
         rehearse=sharing.compare,
         wrap_loss=sharing.wrap,
@@ -207,9 +200,7 @@ class _Sharing:
     def compare(self, batch: Batch, evaluate: Callable[[Batch], Tensor]) -> None:
         """Check that ranks which share out short sequences have the loss of the whole sequences.
 
-        Args:
-            batch: of which the first tokens count.
-            evaluate: this rank's part of a mean over ranks, by the loss that is wrapped.
+        ``evaluate`` is this rank's part of a mean over ranks, by the loss that is wrapped.
 
         Raises:
             SharingError: they have not.

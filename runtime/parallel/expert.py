@@ -65,10 +65,7 @@ def expert_degree(module: nn.Module) -> int:
 def shard_experts(root: nn.Module, meshes: DeviceMeshes, shard: Any) -> set[nn.Parameter]:
     """Shard and copy experts over the ranks that have the same; weights that need neither.
 
-    Args:
-        root: the model.
-        meshes: meshes that it is on.
-        shard: ``fully_shard`` with all but the mesh.
+    ``shard`` is ``fully_shard`` with all but the mesh.
     """
     mesh = meshes.expert_data
     if mesh is None:

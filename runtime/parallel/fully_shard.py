@@ -6,8 +6,7 @@ It also makes ZeRO 0 and 1, in place of DDP, if weights are split in another way
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -26,7 +25,7 @@ from autoconf_launch.core import (
 )
 
 from ..model import DTYPES, find_block_lists, repeated_blocks
-from .base import Applied, AroundMicroBatch, DeviceMeshes, copy_weights, knob_value
+from .base import Applied, DeviceMeshes, copy_weights, knob_value
 from .expert import shard_experts
 
 Unit: TypeAlias = list[nn.Module]
@@ -57,7 +56,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     roots = cast(tuple[FSDPModule, ...], applied.roots)
     late = stage < FIRST_FSDP_STAGE
     kind = LateReduction if late else WeightsKept
-    return replace(applied, around=kind(roots, applied.around))
+    return replace(applied, around=(*applied.around, kind(roots)))
 
 
 def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> None:
@@ -156,24 +155,19 @@ def _state(module: FSDPModule) -> Any:
 class WeightsKept:
     """Around a micro-batch: whole weights stay until the step's last micro-batch."""
 
-    def __init__(self, roots: tuple[FSDPModule, ...], outer: AroundMicroBatch) -> None:
+    def __init__(self, roots: tuple[FSDPModule, ...]) -> None:
         self._roots = roots
-        self._outer = outer
 
-    @contextmanager
-    def __call__(self, last: bool) -> Iterator[None]:
+    def __call__(self, last: bool) -> AbstractContextManager[None]:
         for root in self._roots:
             root.set_reshard_after_backward(last)
-        with self._outer(last):
-            yield
+        return nullcontext()
 
 
 class LateReduction(WeightsKept):
     """Gradients stay whole, too, and are reduced only with the last micro-batch."""
 
-    @contextmanager
-    def __call__(self, last: bool) -> Iterator[None]:
+    def __call__(self, last: bool) -> AbstractContextManager[None]:
         for root in self._roots:
             root.set_requires_gradient_sync(last)
-        with super().__call__(last):
-            yield
+        return super().__call__(last)

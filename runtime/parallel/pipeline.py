@@ -153,7 +153,7 @@ class Pipeline:
         weight = self._layout.loss_weight(self._data_rank)
         self._weight = scale * weight / self._layout.accumulation
         schedule = self._prepare(batch, trains=True)
-        with self._applied.around(True):
+        with self._applied.micro_batch(last=True):
             self._run(schedule.step)
         if is_first:
             for stage in self._stages:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -36,12 +36,10 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         **_buffers_stay_local(),
     )
 
-    @contextmanager
-    def around(last: bool) -> Iterator[None]:
-        with applied.around(last), nullcontext() if last else replica.no_sync():
-            yield
+    def around(last: bool) -> AbstractContextManager[object]:
+        return nullcontext() if last else replica.no_sync()
 
-    return replace(applied, module=replica, around=around)
+    return replace(applied, module=replica, around=(*applied.around, around))
 
 
 def look(root: nn.Module, optimizer: Optimizer | None, zero_stage: int) -> dict[str, KnobValue]:

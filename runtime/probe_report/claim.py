@@ -188,16 +188,10 @@ def inspected_step(task: RankTask) -> int | None:
 
 
 class Agreement:
-    """A rank's view of the common end, and of going on after the last step.
-
-    Args:
-        task: of the launch.
-        place: the rank that this process reports for.
-        lead: steps before the end at which it is announced: as far as one rank can be ahead of
-            another.
-    """
+    """A rank's view of the common end, and of going on after the last step."""
 
     def __init__(self, task: RankTask, place: Ranks, *, lead: int) -> None:
+        """``lead``: steps that one rank can be ahead of another; the end is announced as early."""
         self._task = task
         self._rank, self._world_size = place.rank, place.world_size
         self._lead = lead if place.world_size > 1 else 0

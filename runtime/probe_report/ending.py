@@ -147,19 +147,6 @@ class LastWord:
         return self.failure is not None and self.failure.kind is FailureKind.OUT_OF_MEMORY
 
 
-def reason_of(error: BaseException | None) -> tuple[Failure | None, int]:
-    """The failure that an error means, and bytes that it was refused.
-
-    None: there is no error, or a script exits by itself and has its own reasons.
-    """
-    if error is None or not (isinstance(error, Exception) or error.__context__):
-        return None, 0
-    failure = classify(error)
-    if not isinstance(error, Exception) and failure.kind is FailureKind.CRASHED:
-        return None, asked_bytes(error)
-    return failure, asked_bytes(error)
-
-
 class Reasons:
     """The reason why the script of one process ends, from the observed errors and statuses."""
 
@@ -197,7 +184,11 @@ class Reasons:
     def last_word(self, error: BaseException | None, steps: int) -> LastWord:
         """Reason of a script's end, as far as it can be seen; ``error`` is its last error."""
         error = error or self._died_of
-        failure, asked = reason_of(error)
+        failure, asked = None, 0
+        if isinstance(error, Exception) or (error and error.__context__):
+            failure, asked = classify(error), asked_bytes(error)
+            if not isinstance(error, Exception) and failure.kind is FailureKind.CRASHED:
+                failure = None  # a script exits by itself and has its own reasons
         if failure is None and self._refused:
             failure, asked = self._refused, self._asked
         failure = failure or (None if steps else NO_STEPS)

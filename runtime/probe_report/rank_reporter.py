@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from autoconf_launch.core import (
-    MODEL_INFO_FILE,
     AppliedStrategy,
     Failure,
     FailureKind,
@@ -51,6 +50,7 @@ from ..rank import (
     last_words,
     leave,
     shown_json,
+    write_model_info,
     write_whole,
 )
 from ..soak import Beside
@@ -323,14 +323,7 @@ class RankReporter:
     def _write_model_info(self) -> None:
         if self._place.rank != 0 or self._pieces is None:
             return
-        spec = self._pieces.spec(self._largest.micro_batch)
-        names = {
-            "num_params": spec.parameters,
-            "trainable_num_params": spec.trainable_parameters,
-            "activation_mem_per_gpu": spec.activation_bytes_per_sample,
-        }
-        path = Path(self._task.folder, MODEL_INFO_FILE)
-        write_whole(path, shown_json({**encode(spec), **names}, indent=2))
+        write_model_info(self._task, self._pieces.spec(self._largest.micro_batch))
         self._pieces = None
 
 

@@ -13,19 +13,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from autoconf_launch.core import (
-    MODEL_INFO_FILE,
     AppliedStrategy,
     DegreeLimits,
     Grade,
     MicroBatchTiming,
     ModelSpec,
-    encode,
 )
 
 from ..model import (
@@ -44,9 +41,8 @@ from ..rank import (
     device_now_s,
     is_allocation_failure,
     leave,
-    shown_json,
     start_meter,
-    write_whole,
+    write_model_info,
 )
 from ..stages import stage_split
 from .describe import describe
@@ -94,7 +90,7 @@ class Profiler:
         """Describe the model; never returns."""
         with self._report.guard():
             if self._ranks.rank == 0:
-                self._write(self._profile(batch))
+                write_model_info(self._report.task, self._profile(batch))
             self._report.write()
         leave(0)
 
@@ -190,11 +186,6 @@ class Profiler:
             taken.append(self._now() - start)
         return taken
 
-    def _write(self, spec: ModelSpec) -> None:
-        document = {**encode(spec), **_deepspeed_names(spec)}
-        path = Path(self._report.task.folder) / MODEL_INFO_FILE
-        write_whole(path, shown_json(document, indent=2))
-
 
 _UNTRACED = (
     "The model could not be traced on fake tensors, so memory is predicted from two measured "
@@ -245,12 +236,3 @@ def _summary(error: BaseException | None) -> str:
     """Two sentences of an error's first line: torch's out-of-memory ones are long."""
     line = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {'. '.join(line.split('. ')[:2])}"
-
-
-def _deepspeed_names(spec: ModelSpec) -> dict[str, int]:
-    """Keys of DeepSpeed's own model_info.json, for tools that read it."""
-    return {
-        "num_params": spec.parameters,
-        "trainable_num_params": spec.trainable_parameters,
-        "activation_mem_per_gpu": spec.activation_bytes_per_sample,
-    }

@@ -29,6 +29,7 @@ from .report import (
     leave,
     shown_json,
     task_from_environment,
+    write_model_info,
     write_sign,
     write_whole,
 )

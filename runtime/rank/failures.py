@@ -196,11 +196,7 @@ _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 def _segment_advice(text: str) -> str:
-    """Advice if an allocation was refused only because the allocator's free memory is in pieces.
-
-    Args:
-        text: torch's message, with the sizes at the moment of the refusal.
-    """
+    """Advice if an allocation was refused only as the allocator's free memory is in pieces."""
     asked, unused = _bytes_in(_ASKED, text), _bytes_in(_UNUSED, text)
     if (
         not asked

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from autoconf_launch.core import CONTEXT_BYTES, MemoryUse
 
-_STATUS = Path("/proc/self/status")
+_STATUS, _MEMORY = Path("/proc/self/status"), Path("/proc/meminfo")
 _RESET = Path("/proc/self/clear_refs")
 _STACK_BYTES = 1 << 20
 _ATTRIBUTES_BYTES = 256  # more than any pthread_attr_t of Linux
@@ -159,8 +159,8 @@ class CpuMeter:
         self._limit = limit_bytes
         self._held = held_bytes
         self._live_peak: int | None = None
-        self._free_before = _host_bytes("MemAvailable") + held_bytes
-        self._before = _status_bytes("VmRSS") - _status_bytes("RssFile") - held_bytes
+        self._free_before = _bytes_of("MemAvailable", _MEMORY) + held_bytes
+        self._before = _bytes_of("VmRSS") - _bytes_of("RssFile") - held_bytes
         self.restart()
 
     def restart(self) -> None:
@@ -176,7 +176,7 @@ class CpuMeter:
         return MemoryUse(
             free_before_bytes=self._limit or self._free_before,
             peak_bytes=peak if live is None else live,
-            limit_bytes=self._limit or _host_bytes("MemTotal"),
+            limit_bytes=self._limit or _bytes_of("MemTotal", _MEMORY),
             reserved_bytes=None if live is None else peak,
             weights_alone=self._limit is not None and self._held > self._limit,
         )
@@ -193,7 +193,7 @@ class CpuMeter:
             _keep_freed_blocks(_LARGE_BLOCK_BYTES)
 
     def _peak(self) -> int:
-        peak = _status_bytes("VmHWM") - _status_bytes("RssFile")
+        peak = _bytes_of("VmHWM") - _bytes_of("RssFile")
         return max(peak - self._before, 0)
 
     def enforce(self) -> None:
@@ -207,7 +207,7 @@ class CpuMeter:
             )
         _make_stacks_small()
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        allowed = _status_bytes("VmData") - self._held + self._limit
+        allowed = _bytes_of("VmData") - self._held + self._limit
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
     def lift(self) -> None:
@@ -254,15 +254,7 @@ def _finish_imports() -> None:
     torch.optim.SGD([torch.nn.Parameter(torch.ones(1 << 18).square_())])
 
 
-def _status_bytes(name: str) -> int:
-    return _kilobytes(_STATUS, name)
-
-
-def _host_bytes(name: str) -> int:
-    return _kilobytes(Path("/proc/meminfo"), name)
-
-
-def _kilobytes(path: Path, name: str) -> int:
+def _bytes_of(name: str, path: Path = _STATUS) -> int:
     with suppress(OSError):
         for line in path.read_text().splitlines():
             if line.startswith(f"{name}:"):

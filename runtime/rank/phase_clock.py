@@ -86,13 +86,7 @@ class StepCutter:
     """Times the micro-batches of one step and says which is the last; not to be used twice."""
 
     def __init__(self, limit_s: float, micro_batches: int, ranks: Ranks) -> None:
-        """Start the clock.
-
-        Args:
-            limit_s: seconds from now that the step may take.
-            micro_batches: of the whole step.
-            ranks: that make it together.
-        """
+        """``limit_s``: seconds from now that the step may take."""
         self._limit_s, self._whole, self._ranks = limit_s, micro_batches, ranks
         self._now = partial(device_now_s, ranks.device)
         self._last = micro_batches

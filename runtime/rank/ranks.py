@@ -9,6 +9,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -93,25 +94,22 @@ def _device(local_rank: int) -> torch.device:
 def _initialize_process_group(
     environment: Mapping[str, str], device: torch.device, store: Store | None
 ) -> None:
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    device_id = device if device.type == "cuda" else None
-    if world_size(environment) == 1:
-        alone = dist.HashStore()  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=alone, rank=0, world_size=1, device_id=device_id)
-        return
-    missing = {"RANK", "MASTER_ADDR", "MASTER_PORT"} - environment.keys()
-    if missing:
+    size, rank = world_size(environment), 0
+    if size == 1:
+        store = dist.HashStore()  # type: ignore[attr-defined]
+    elif missing := {"RANK", "MASTER_ADDR", "MASTER_PORT"} - environment.keys():
         raise ConfigError(
-            f"WORLD_SIZE is {world_size(environment)}, but {', '.join(sorted(missing))} is not in "
-            "the environment; start the script with autoconf-launch or torchrun."
+            f"WORLD_SIZE is {size}, but {', '.join(sorted(missing))} is not in the environment; "
+            "start the script with autoconf-launch or torchrun."
         )
-    rank = int(environment["RANK"])
-    store = store or (_own_store(environment) if rank == 0 else None)
-    if store is None:
-        dist.init_process_group(backend, device_id=device_id)
-        return
-    size = world_size(environment)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, device_id=device_id)
+    else:
+        rank = int(environment["RANK"])
+        store = store or (_own_store(environment) if rank == 0 else None)
+    place: dict[str, Any] = {"store": store, "rank": rank, "world_size": size} if store else {}
+    is_gpu = device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if is_gpu else "gloo", device_id=device if is_gpu else None, **place
+    )
 
 
 def _own_store(environment: Mapping[str, str]) -> Store | None:

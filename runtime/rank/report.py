@@ -16,6 +16,7 @@ from typing import NoReturn, Protocol
 
 from autoconf_launch.core import (
     END_FILE,
+    MODEL_INFO_FILE,
     TASK_VARIABLE,
     AppliedStrategy,
     Asides,
@@ -24,6 +25,7 @@ from autoconf_launch.core import (
     FailureKind,
     MemoryUse,
     Mode,
+    ModelSpec,
     RankResult,
     RankTask,
     SecretFilter,
@@ -132,13 +134,7 @@ class Report:
     def write(
         self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
     ) -> None:
-        """Write the result, unless one was written.
-
-        Args:
-            failure: why there are no more steps.
-            asked: bytes that were refused at the end.
-            end_step: the requested last step, if this is it.
-        """
+        """Write the result, unless one was written; ``asked`` bytes were refused at the end."""
         if self._written:
             return
         self._written = True
@@ -205,6 +201,17 @@ def write_whole(path: Path, text: str) -> None:
 def shown_json(value: object, indent: int | None = None) -> str:
     """The text of a JSON value for a file of the launch, without the environment's secrets."""
     return json.dumps(SecretFilter.from_environment().document(value), indent=indent)
+
+
+def write_model_info(task: RankTask, spec: ModelSpec) -> None:
+    """Write the model's description, with the keys of DeepSpeed's own file for its readers."""
+    names = {
+        "num_params": spec.parameters,
+        "trainable_num_params": spec.trainable_parameters,
+        "activation_mem_per_gpu": spec.activation_bytes_per_sample,
+    }
+    path = Path(task.folder, MODEL_INFO_FILE)
+    write_whole(path, shown_json({**encode(spec), **names}, indent=2))
 
 
 def write_sign(task: RankTask, name: str, text: str) -> None:

@@ -36,11 +36,7 @@ class Turns:
     ) -> None:
         """Without a group in the ``task`` every step is this rank's.
 
-        Args:
-            task: of the launch.
-            rank: number of this rank.
-            settle: waits for the device and records the steps so far.
-            restart: lets the next step's time begin.
+        ``settle`` records the steps so far, ``restart`` lets the next step's time begin.
         """
         self._task, self._settle, self._restart = task, settle, restart
         self._has_entered = self._has_turn = False

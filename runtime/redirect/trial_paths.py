@@ -93,10 +93,7 @@ class TrialPaths:
     def target(self, path: Path, *, checkpoint: bool = False, copies: bool = False) -> Path:
         """File to write for ``path``: itself, but never over a file of the user's.
 
-        Args:
-            path: the path that the script writes.
-            checkpoint: it is one, so that all of its folder is of the trial.
-            copies: the file's content is kept.
+        All of a checkpoint's folder is of the trial; ``copies``: the file's content is kept.
         """
         if self._is_own(path):
             return path

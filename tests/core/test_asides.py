@@ -1,7 +1,5 @@
 """Evaluations and checkpoints of all ranks of a launch."""
 
-from __future__ import annotations
-
 import pytest
 
 from autoconf_launch.core import Asides, WentOn, of_all_ranks

@@ -1,7 +1,5 @@
 """Files that trials wrote among the user's, moved away once their processes have ended."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts and streams without known secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

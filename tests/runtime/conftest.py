@@ -1,7 +1,5 @@
 """Real ranks in separate processes, as a launcher starts them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable, Iterator

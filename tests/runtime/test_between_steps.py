@@ -1,7 +1,5 @@
 """Work of a script on our engine between steps and after its epoch, in trials and soaks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -73,14 +71,9 @@ def test_the_evaluation_of_a_copy_is_seen(soaked: Any) -> None:
     assert (asides.evaluations, asides.evaluation_batches) == (1, 3)
 
 
-def test_their_time_is_in_no_step(soaked: Any) -> None:
-    result = soaked("within").result()
-    assert result.asides.before_steps == (5,)
-    assert max(record.wall_s for record in result.steps[1:]) < SLOW_S
-
-
-def test_their_time_is_in_no_step_of_a_trial_either(soaked: Any) -> None:
-    result = soaked("within", soak=False, ends_epoch=False).result()
+@pytest.mark.parametrize("task", [{}, {"soak": False, "ends_epoch": False}], ids=str)
+def test_their_time_is_in_no_step(soaked: Any, task: dict[str, bool]) -> None:
+    result = soaked("within", **task).result()
     assert result.asides.before_steps == (5,)
     assert max(record.wall_s for record in result.steps[1:]) < SLOW_S
 
@@ -109,14 +102,11 @@ def test_the_next_epochs_first_step_is_not_made(soaked: Any) -> None:
     assert "the end" not in ended.outputs[0]
 
 
-def test_what_was_saved_is_not_left_where_the_script_put_it(soaked: Any) -> None:
+def test_only_what_the_script_wrote_before_it_trained_is_left_and_named(soaked: Any) -> None:
     ended = soaked("plain")
     assert [path.name for path in work(ended).iterdir()] == ["data.txt"]
     assert take(ended).keys() == {"checkpoint.pt", "losses.txt"}
-
-
-def test_what_the_script_wrote_before_it_trained_is_named(soaked: Any) -> None:
-    assert soaked("plain").result().left_behind == ("data.txt",)
+    assert ended.result().left_behind == ("data.txt",)
 
 
 def test_a_script_that_does_nothing_after_its_epoch_is_no_failure(soaked: Any) -> None:
@@ -135,13 +125,12 @@ def test_steps_are_taken_apart_wherever_the_script_ends(soaked: Any, end_step: i
     assert {"forward", "backward", "update"} <= dict(result.phases).keys()
 
 
-def test_a_script_that_draws_by_hand_ends_with_its_last_step(soaked: Any) -> None:
-    ended = soaked("by_hand")
+@pytest.mark.parametrize(("how", "task"), [("by_hand", {}), ("plain", {"ends_epoch": False})])
+def test_a_script_by_hand_and_a_second_attempt_end_with_their_last_step(
+    soaked: Any, how: str, task: dict[str, bool]
+) -> None:
+    ended = soaked(how, **task)
     assert (asides_of(ended).went_on, steps(ended)) == (None, EVERY)
-
-
-def test_a_second_attempt_ends_with_its_last_step(soaked: Any) -> None:
-    assert asides_of(soaked("plain", ends_epoch=False)).went_on is None
 
 
 @pytest.mark.parametrize("how", ["broken", "no_metric"])

@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 from torch import nn
 
 from autoconf_launch.runtime.model import find_block_lists, repeated_blocks
@@ -23,16 +24,16 @@ def test_lists_of_lists_are_entered() -> None:
     assert [found.name for found in find_block_lists(model)] == ["0", "1"]
 
 
-def test_a_single_module_is_not_repeated() -> None:
-    assert repeated_blocks(nn.ModuleList(linear(1))) == ()
-
-
-def test_modules_of_different_classes_are_not_repeated() -> None:
-    assert repeated_blocks(nn.Sequential(nn.Linear(2, 2), nn.Embedding(2, 2))) == ()
-
-
-def test_modules_without_weights_are_not_repeated() -> None:
-    assert repeated_blocks(nn.Sequential(nn.ReLU(), nn.ReLU())) == ()
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(nn.ModuleList(linear(1)), id="a single module"),
+        pytest.param(nn.Sequential(nn.Linear(2, 2), nn.Embedding(2, 2)), id="several classes"),
+        pytest.param(nn.Sequential(nn.ReLU(), nn.ReLU()), id="no weights"),
+    ],
+)
+def test_other_lists_are_not_repeated_blocks(model: nn.Module) -> None:
+    assert repeated_blocks(model) == ()
 
 
 def test_a_list_can_be_cut_and_made_whole_again(tiny: Any) -> None:

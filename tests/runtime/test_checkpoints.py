@@ -1,7 +1,5 @@
 """A training that was saved goes on under any layout, on real ranks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

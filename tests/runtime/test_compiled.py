@@ -1,7 +1,5 @@
 """``compile_mode`` on real ranks: blocks are compiled, and losses stay."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -9,10 +7,14 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+import torch
 
 from autoconf_launch.core import RUNTIME_KNOBS, ConfigError
 from autoconf_launch.runtime import initialize
+from autoconf_launch.runtime.model import repeated_blocks
+from autoconf_launch.runtime.parallel import found_extras
 
+in_this_process = pytest.mark.usefixtures("alone")
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 
 
@@ -45,6 +47,22 @@ def test_compiled_blocks_train_with_the_losses_of_plain_ones(launch: Callable[..
 
 
 @needs_compiler
+@in_this_process
+@pytest.mark.parametrize("mode", RUNTIME_KNOBS["compile_mode"].values or ())
+def test_every_mode_reaches_the_compiler_and_is_seen_in_the_process(tiny: Any, mode: str) -> None:
+    model = initialize(tiny.Tiny, tiny.config(compile_mode=mode)).module
+    assert dict(found_extras(model, None))["compile_mode"] == mode
+    for block in repeated_blocks(model):
+        compiled: Any = block._compiled_call_impl
+        settings = compiled.get_compiler_config() if compiled else None
+        assert (settings is None) == (mode == "off")
+        if settings is not None:
+            wanted = torch._inductor.list_mode_options(mode)
+            assert {name: settings[name] for name in wanted} == wanted
+            assert settings["max_autotune"] == mode.startswith("max-autotune")
+
+
+@needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
@@ -66,14 +84,14 @@ def test_every_layout_can_compile_its_blocks(
     assert compiled["losses"] == pytest.approx(plain["losses"], abs=1e-4)
 
 
-@pytest.mark.usefixtures("alone")
+@in_this_process
 def test_a_machine_without_a_compiler_is_named(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match=r"torch.compile needs a C\+\+ compiler \(.*\), which"):
         initialize(tiny.Tiny, tiny.config(compile_mode="default"))
 
 
-@pytest.mark.usefixtures("alone")
+@in_this_process
 def test_an_unknown_mode_is_refused_with_the_known_ones(tiny: Any) -> None:
     with pytest.raises(ConfigError, match="compile_mode is 'fast', but must be off or default"):
         initialize(tiny.Tiny, tiny.config(compile_mode="fast"))

@@ -1,7 +1,5 @@
 """Ranks that share out the tokens of a sample: which ones, and what they refuse; real ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

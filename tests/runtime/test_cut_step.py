@@ -1,7 +1,5 @@
 """Trials with no time for an optimizer step: real ranks that end the first one early."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

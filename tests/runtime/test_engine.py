@@ -43,16 +43,11 @@ def decaying(parameters: Iterable[Parameter]) -> Optimizer:
 
 
 @pytest.mark.parametrize("stage", range(4))
-def test_every_stage_works_on_one_rank(tiny: Any, stage: int) -> None:
+def test_every_stage_works_on_one_rank_and_is_seen_after_a_step(tiny: Any, stage: int) -> None:
     engine = initialize(tiny.Tiny, tiny.config(zero_optimization={"stage": stage}))
+    assert engine.applied is None
     seen = losses(engine, tiny.global_batches(SAMPLES, STEPS))
     assert seen == pytest.approx(plain_losses(tiny), abs=1e-5)
-
-
-@pytest.mark.parametrize("stage", range(4))
-def test_the_stage_is_seen_on_one_rank(tiny: Any, stage: int) -> None:
-    engine = initialize(tiny.Tiny, tiny.config(zero_optimization={"stage": stage}))
-    losses(engine, tiny.global_batches(SAMPLES, 1))
     assert engine.applied
     assert engine.applied.zero_stage == stage
 
@@ -73,10 +68,6 @@ def test_the_schedule_sets_the_rate(tiny: Any) -> None:
     batch = tiny.global_batches(SAMPLES, 1)[0]
     first, second, third = losses(engine, [batch] * STEPS)
     assert first == second == third
-
-
-def test_nothing_is_known_of_the_strategy_before_the_first_step(tiny: Any) -> None:
-    assert initialize(tiny.Tiny, tiny.config()).applied is None
 
 
 def test_samples_per_step_is_micro_batch_times_accumulation(tiny: Any) -> None:

@@ -1,7 +1,5 @@
 """The fifth example, on the file that ``recommend`` writes for each family."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The first example, as its reader starts it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

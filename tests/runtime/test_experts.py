@@ -1,7 +1,5 @@
 """Experts of a live model that ranks can share out, and their profile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -189,16 +189,10 @@ def test_a_crash_has_type_and_message_in_one_line() -> None:
     assert classify(ValueError("two\nlines")).detail == "ValueError: two lines"
 
 
-def test_the_bytes_asked_for_are_read_from_the_cpu_allocator() -> None:
+def test_the_bytes_asked_for_are_read_from_an_allocators_error() -> None:
     assert asked_bytes(real_allocator_error()) == 4 << 60
-
-
-def test_the_bytes_asked_for_are_read_from_the_cuda_allocator() -> None:
     text = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has …"
     assert asked_bytes(torch.OutOfMemoryError(text)) == 3 << 29
-
-
-def test_other_errors_ask_for_nothing() -> None:
     assert asked_bytes(ValueError("tried to allocate 5 bytes")) == 0
 
 

@@ -1,7 +1,5 @@
 """A rank that a fork server forked against the same script in a new interpreter."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

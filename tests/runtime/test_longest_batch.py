@@ -1,7 +1,5 @@
 """The longest batch is kept whole, whatever a script does with its batches."""
 
-from __future__ import annotations
-
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
 from typing import Any

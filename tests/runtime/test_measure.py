@@ -1,7 +1,5 @@
 """Trials of real ranks: what they report, whichever way they end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -42,40 +40,23 @@ def two_ranks(launch: Any) -> Any:
 
 def test_ranks_leave_with_success_after_the_last_step(two_ranks: Any) -> None:
     assert two_ranks.exit_codes == (0, 0), two_ranks.errors
-
-
-def test_the_script_does_not_go_on_after_the_last_step(two_ranks: Any) -> None:
     assert "reached the end" not in "".join(two_ranks.outputs)
 
 
-def test_each_rank_has_a_result_of_this_launch(two_ranks: Any) -> None:
+def test_each_rank_reports_every_step_of_this_launch(two_ranks: Any) -> None:
     results = [two_ranks.result(rank) for rank in range(2)]
     shown = [(r.rank, r.world_size, r.attempt, r.failure) for r in results]
     assert shown == [(0, 2, "attempt-1", None), (1, 2, "attempt-1", None)]
-
-
-def test_every_step_is_reported_from_the_first_on(two_ranks: Any) -> None:
-    assert [step.step for step in two_ranks.result(1).steps] == [1, 2, 3, 4]
-
-
-def test_ranks_append_whole_lines_to_one_file(two_ranks: Any) -> None:
+    assert [[step.step for step in result.steps] for result in results] == [[1, 2, 3, 4]] * 2
+    assert len({tuple(step.loss for step in result.steps) for result in results}) == 1
     lines = {(line["rank"], line["step"]) for line in two_ranks.step_lines()}
     assert lines == {(rank, step) for rank in range(2) for step in range(1, 5)}
 
 
-def test_ranks_report_the_same_loss(two_ranks: Any) -> None:
-    losses = [[step.loss for step in two_ranks.result(rank).steps] for rank in range(2)]
-    assert losses[0] == losses[1]
-
-
-def test_the_applied_strategy_is_reported(two_ranks: Any) -> None:
-    applied = two_ranks.result().applied
+def test_strategy_and_memory_are_reported(two_ranks: Any) -> None:
+    applied, memory = two_ranks.result().applied, two_ranks.result().memory
     shown = (applied.zero_stage, applied.data_parallel, applied.precision)
     assert shown == (0, 2, Precision.FP32)
-
-
-def test_memory_is_reported(two_ranks: Any) -> None:
-    memory = two_ranks.result().memory
     assert 0 <= memory.peak_bytes < memory.free_before_bytes < memory.limit_bytes
 
 
@@ -101,11 +82,8 @@ def test_a_rank_that_fails_says_why_and_exits_with_1(
     assert (ended[name].failure_kind(), ended[name].exit_codes) == (kind, (1,))
 
 
-def test_the_traceback_still_reaches_the_user(ended: dict[str, Any]) -> None:
+def test_a_crash_is_told_with_type_and_message_and_its_traceback(ended: dict[str, Any]) -> None:
     assert "ValueError: a mistake in the model" in ended["raises_in_step"].errors[0]
-
-
-def test_a_crash_is_told_with_type_and_message(ended: dict[str, Any]) -> None:
     failure = ended["raises_between_steps"].result().failure
     assert failure.detail == "KeyError: 'a mistake in the script'"
 
@@ -129,16 +107,12 @@ def test_a_script_that_ends_early_reports_the_steps_that_it_made(ended: dict[str
     assert (len(result.steps), result.failure) == (4, None)
 
 
-def test_memory_limit_is_what_was_free_before(ended: dict[str, Any]) -> None:
-    memory = ended["needs_too_much"].result().memory
-    assert (memory.free_before_bytes, memory.limit_bytes) == (LIMIT_BYTES, LIMIT_BYTES)
-
-
 @pytest.mark.parametrize("name", LIMITED)
-def test_an_allocation_that_was_refused_counts_in_the_peak(
+def test_the_limit_was_free_before_and_what_was_refused_counts_in_the_peak(
     ended: dict[str, Any], name: str
 ) -> None:
-    assert ended[name].result().memory.peak_bytes > LIMIT_BYTES
+    memory = ended[name].result().memory
+    assert memory.free_before_bytes == memory.limit_bytes == LIMIT_BYTES < memory.peak_bytes
 
 
 def test_one_rank_out_of_memory_ends_the_other_and_is_told_first(launch: Any) -> None:

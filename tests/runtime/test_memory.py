@@ -1,7 +1,5 @@
 """The emulated limit holds for a whole process, so each test of it has a fresh one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

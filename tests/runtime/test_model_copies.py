@@ -1,7 +1,5 @@
 """Ranks that share one model copy: equal batches and gradients, or a sentence; real ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

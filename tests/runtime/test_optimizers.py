@@ -14,16 +14,10 @@ def make(kind: str, **parameters: Any) -> Optimizer:
     return optimizer_maker(config)([Parameter(torch.zeros(2))])
 
 
-def test_adam_decays_weights_as_adamw_does() -> None:
-    assert type(make("Adam")) is torch.optim.AdamW
-
-
-def test_adam_without_its_mode_is_plain_adam() -> None:
-    assert type(make("Adam", adam_w_mode=False)) is torch.optim.Adam
-
-
-def test_adamw_is_adamw_whatever_the_mode() -> None:
-    assert type(make("AdamW", adam_w_mode=False)) is torch.optim.AdamW
+def test_adam_decays_weights_as_adamw_does_unless_its_mode_is_off() -> None:
+    off = {"adam_w_mode": False}
+    made = [make("Adam"), make("Adam", **off), make("AdamW", **off)]
+    assert [type(one) for one in made] == [torch.optim.AdamW, torch.optim.Adam, torch.optim.AdamW]
 
 
 @pytest.mark.parametrize(("torch_adam", "decay"), [(False, 0.0), (True, 0.01)])

@@ -3,8 +3,6 @@
 ``make test-parallel`` has more rows, on more ranks.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

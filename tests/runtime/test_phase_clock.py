@@ -24,12 +24,9 @@ def test_what_the_last_backward_takes_longer_is_the_exchange() -> None:
     assert phases["backward"] < 0.04
 
 
-def test_a_single_backward_is_not_divided() -> None:
-    assert dict(clock_of(2, (BACKWARD, 0.01)).means())["exchange"] == 0.0
-
-
-def test_a_rank_alone_exchanges_nothing() -> None:
-    assert dict(clock_of(1, (BACKWARD, 0.0), (BACKWARD, 0.01)).means())["exchange"] == 0.0
+def test_a_single_backward_is_not_divided_and_one_rank_exchanges_nothing() -> None:
+    clocks = clock_of(2, (BACKWARD, 0.01)), clock_of(1, (BACKWARD, 0.0), (BACKWARD, 0.01))
+    assert [dict(clock.means())["exchange"] for clock in clocks] == [0.0, 0.0]
 
 
 def test_a_step_that_is_begun_anew_does_not_count() -> None:

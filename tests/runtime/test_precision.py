@@ -15,13 +15,9 @@ def test_only_fp16_scales_its_loss() -> None:
     assert [scale(p).value for p in BUILTIN_PRECISIONS] == [1.0, 1.0, 2.0**16]
 
 
-def test_a_step_with_infinite_gradients_is_left_out() -> None:
-    assert not scale(Precision.FP16).admits(INFINITE)
-
-
-def test_a_dynamic_scale_halves_after_infinite_gradients() -> None:
+def test_infinite_gradients_leave_a_step_out_and_halve_a_dynamic_scale() -> None:
     dynamic = scale(Precision.FP16)
-    dynamic.admits(INFINITE)
+    assert not dynamic.admits(INFINITE)
     assert dynamic.value == 2.0**15
 
 

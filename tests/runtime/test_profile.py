@@ -1,7 +1,5 @@
 """Profile runs of real ranks: the model's description, measured, traced or both."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -38,31 +36,27 @@ def test_every_rank_of_a_profile_ends_well(ended: dict[str, Any], name: str) -> 
     assert set(ended[name].exit_codes) == {0}, ended[name].errors
 
 
-def test_every_rank_of_a_profile_has_a_result(ended: dict[str, Any]) -> None:
-    assert [ended["goes_well"].result(rank).failure for rank in range(2)] == [None, None]
+def test_every_rank_of_a_profile_has_a_result_without_steps(ended: dict[str, Any]) -> None:
+    both = ended["goes_well"]
+    assert [both.result(rank).failure for rank in range(2)] == [None, None]
+    assert "reached the end" not in both.outputs[0]
 
 
-def test_a_profile_makes_no_steps(ended: dict[str, Any]) -> None:
-    assert "reached the end" not in ended["goes_well"].outputs[0]
-
-
-def test_a_real_run_gives_a_measured_model(ended: dict[str, Any]) -> None:
-    assert spec(ended["goes_well"]).grade is Grade.MEASURED
-
-
-def test_all_weights_are_counted_once(ended: dict[str, Any], tiny: Any) -> None:
+def test_a_real_run_gives_a_measured_model_with_each_weight_once(
+    ended: dict[str, Any], tiny: Any
+) -> None:
+    found = spec(ended["goes_well"])
     weights = sum(parameter.numel() for parameter in tiny.Tiny().parameters())
-    assert spec(ended["goes_well"]).parameters == weights
+    assert (found.grade, found.parameters) == (Grade.MEASURED, weights)
+    assert document(ended["goes_well"])["num_params"] == weights  # DeepSpeed's name for it
 
 
-def test_both_micro_batches_are_timed(ended: dict[str, Any]) -> None:
-    timings = spec(ended["goes_well"]).timings
+def test_both_micro_batches_and_the_optimizer_step_are_timed(ended: dict[str, Any]) -> None:
+    found = spec(ended["goes_well"])
+    timings = found.timings
     assert [t.micro_batch for t in timings if t.forward_backward_s > 0] == [1, 2]
     assert all(t.fastest_s and t.fastest_s <= t.forward_backward_s for t in timings)
-
-
-def test_the_optimizer_step_is_timed(ended: dict[str, Any]) -> None:
-    assert (spec(ended["goes_well"]).optimizer_step_s or 0) > 0
+    assert (found.optimizer_step_s or 0) > 0
 
 
 def test_the_trace_adds_peaks_of_each_phase(ended: dict[str, Any]) -> None:
@@ -74,21 +68,13 @@ def test_the_trace_adds_peaks_of_each_phase(ended: dict[str, Any]) -> None:
     }
 
 
-def test_deepspeeds_names_stand_beside_ours(ended: dict[str, Any]) -> None:
-    found = document(ended["goes_well"])
-    assert found["num_params"] == spec(ended["goes_well"]).parameters
-
-
 @pytest.mark.parametrize("name", ["big", "big_and_built"])
 def test_a_model_that_does_not_fit_is_still_traced(ended: dict[str, Any], name: str) -> None:
     found = spec(ended[name])
     assert (found.grade, len(found.traced_peaks), found.timings) == (Grade.TRACED, 8, ())
 
 
-def test_a_model_that_cannot_be_traced_is_still_measured(ended: dict[str, Any]) -> None:
+def test_a_model_that_cannot_be_traced_is_measured_and_says_why(ended: dict[str, Any]) -> None:
     found = spec(ended["untraceable"])
     assert (found.grade, found.traced_peaks) == (Grade.MEASURED, ())
-
-
-def test_why_it_could_not_be_traced_is_a_note(ended: dict[str, Any]) -> None:
-    assert "could not be traced on fake tensors" in spec(ended["untraceable"]).notes[0]
+    assert "could not be traced on fake tensors" in found.notes[0]

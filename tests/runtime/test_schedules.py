@@ -20,24 +20,26 @@ def rate(kind: str, iteration: int, **parameters: object) -> float:
     return rate_of(config(kind, **parameters))(iteration, OWN)
 
 
-def test_linear_warm_up_is_half_way_in_the_middle() -> None:
-    assert rate("WarmupLR", 5, warmup_type="linear", warmup_max_lr=0.2) == pytest.approx(0.1)
-
-
-def test_logarithmic_warm_up_starts_at_the_least_rate() -> None:
-    assert rate("WarmupLR", 0, warmup_min_lr=0.01) == pytest.approx(0.01)
-
-
-def test_after_the_warm_up_the_rate_stays() -> None:
-    assert rate("WarmupLR", 1_000, warmup_max_lr=0.2) == pytest.approx(0.2)
-
-
-def test_decay_ends_at_the_least_rate() -> None:
-    assert rate("WarmupDecayLR", 100, warmup_min_lr=0.01) == pytest.approx(0.01)
-
-
-def test_the_cosine_scales_the_optimizers_own_rate() -> None:
-    assert rate("WarmupCosineLR", 100, cos_min_ratio=0.1) == pytest.approx(0.1 * OWN)
+@pytest.mark.parametrize(
+    ("kind", "iteration", "parameters", "expected"),
+    [
+        pytest.param(
+            *("WarmupLR", 5, {"warmup_type": "linear", "warmup_max_lr": 0.2}, 0.1),
+            id="linear warm-up is half way in the middle",
+        ),
+        pytest.param("WarmupLR", 0, {"warmup_min_lr": 0.01}, 0.01, id="least rate at first"),
+        pytest.param("WarmupLR", 1_000, {"warmup_max_lr": 0.2}, 0.2, id="stays after warm-up"),
+        pytest.param("WarmupDecayLR", 100, {"warmup_min_lr": 0.01}, 0.01, id="decays to least"),
+        pytest.param(
+            *("WarmupCosineLR", 100, {"cos_min_ratio": 0.1}, 0.1 * OWN),
+            id="cosine scales the optimizer's own rate",
+        ),
+    ],
+)
+def test_a_schedule_has_its_rate(
+    kind: str, iteration: int, parameters: dict[str, object], expected: float
+) -> None:
+    assert rate(kind, iteration, **parameters) == pytest.approx(expected)
 
 
 @given(kind=st.sampled_from(KINDS), iteration=st.integers(0, 300))

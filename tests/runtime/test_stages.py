@@ -1,7 +1,5 @@
 """Models cut into pipeline stages: where they can be, in one process, and what two ranks keep."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every layout on two ranks against a plain loop in one process, on the same global batches."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -32,18 +32,13 @@ def forward_of(model: nn.Module, batch: tuple[Tensor, ...]) -> Callable[[int], T
     return forward
 
 
-def test_a_model_is_embedding_blocks_and_head(spec: ModelSpec) -> None:
-    assert [(b.name, b.count) for b in spec.blocks] == [
-        ("embedding", 1),
-        ("blocks", LAYERS),
-        ("head", 1),
-    ]
-
-
-def test_the_weights_of_each_block_are_its_own(spec: ModelSpec) -> None:
+def test_a_model_is_embedding_blocks_and_head_with_their_weights(spec: ModelSpec) -> None:
     block = 2 * WIDTH + 3 * WIDTH * (WIDTH + 1) + 2 * WIDTH * (WIDTH + 1) + WIDTH * (2 * WIDTH + 1)
-    parameters = [b.parameters for b in spec.blocks]
-    assert parameters == [WORDS * WIDTH, block, WORDS * (WIDTH + 1)]
+    assert [(b.name, b.count, b.parameters) for b in spec.blocks] == [
+        ("embedding", 1, WORDS * WIDTH),
+        ("blocks", LAYERS, block),
+        ("head", 1, WORDS * (WIDTH + 1)),
+    ]
 
 
 def test_operations_of_a_block_are_its_products(spec: ModelSpec) -> None:
@@ -52,11 +47,8 @@ def test_operations_of_a_block_are_its_products(spec: ModelSpec) -> None:
     assert spec.blocks[1].flops == products + attention
 
 
-def test_a_block_takes_its_input(spec: ModelSpec) -> None:
+def test_a_block_takes_its_input_and_the_head_keeps_the_logits(spec: ModelSpec) -> None:
     assert spec.blocks[1].input_bytes == TOKENS * WIDTH * FLOAT
-
-
-def test_the_head_keeps_at_least_the_logits(spec: ModelSpec) -> None:
     assert spec.blocks[2].activation_bytes >= TOKENS * WORDS * FLOAT
 
 

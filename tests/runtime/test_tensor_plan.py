@@ -1,7 +1,5 @@
 """Parts of a live model that tensor parallelism splits or refuses, in one process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

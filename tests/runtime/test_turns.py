@@ -1,7 +1,5 @@
 """Places in a turn group of launches: who computes when, and who leaves when."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Further knobs of ZeRO on real ranks: each is found on the live model, and losses stay."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Foreign scripts under the probe: forked for speed, or launched as a user would."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import json

@@ -1,7 +1,5 @@
 """Ranks go on after a soak's steps: rank 0 decides, and any rank can be in the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

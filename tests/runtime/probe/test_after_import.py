@@ -1,7 +1,5 @@
 """Modules that are changed when their import is done."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module

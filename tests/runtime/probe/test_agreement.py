@@ -1,7 +1,5 @@
 """The common end: announced by rank 0, taken by every rank, moved by the launcher."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The number of samples in a call's arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Models and tensors that are alive besides the trained one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A single process speaks for a rank; a claim passes on when its holder has ended."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -39,11 +37,7 @@ def below(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_the_first_gets_the_rank(task: RankTask) -> None:
-    assert Claim(task, 0).take()
-
-
-def test_each_rank_has_a_claim_of_its_own(task: RankTask) -> None:
+def test_the_first_gets_each_rank(task: RankTask) -> None:
     assert [Claim(task, rank).take() for rank in range(2)] == [True, True]
 
 
@@ -57,7 +51,9 @@ def test_nobody_gets_it_while_the_holder_lives(task: RankTask) -> None:
 
 def test_a_dead_holders_claim_is_passed_on(task: RankTask, below: subprocess.Popen[str]) -> None:
     below.communicate()
-    assert Claim(task, 0).take()
+    assert not Claim(task, 0).take_first()
+    claim = Claim(task, 0)
+    assert (claim.take(), claim.is_crowded) == (True, True)
 
 
 def test_a_process_below_gives_way(task: RankTask, below: subprocess.Popen[str]) -> None:
@@ -79,37 +75,16 @@ def test_who_was_taken_over_knows_it(task: RankTask) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_rank_that_was_ever_claimed_is_not_claimed_first(
-    task: RankTask, below: subprocess.Popen[str]
-) -> None:
-    below.communicate()
-    assert not Claim(task, 0).take_first()
-
-
 def test_a_claim_of_an_earlier_attempt_counts_for_nothing(task: RankTask, tmp_path: Path) -> None:
     Claim(task, 0).take()
     later = RankTask(mode=Mode.MEASURE, folder=str(tmp_path), attempt="a2")
     assert Claim(later, 0).take_first()
 
 
-def test_a_rank_with_one_process_is_not_crowded(task: RankTask) -> None:
-    claim = Claim(task, 0)
-    claim.take()
-    assert not claim.is_crowded
-
-
-def test_a_rank_is_crowded_where_another_process_made_steps_before(
-    task: RankTask, below: subprocess.Popen[str]
-) -> None:
-    below.communicate()
-    claim = Claim(task, 0)
-    claim.take()
-    assert claim.is_crowded
-
-
 def test_a_rank_is_crowded_where_another_process_makes_steps_beside(task: RankTask) -> None:
     claim = Claim(task, 0)
     claim.take()
+    assert not claim.is_crowded
     pid = os.fork()
     if pid == 0:
         os._exit(int(Claim(task, 0).take()))

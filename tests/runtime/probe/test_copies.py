@@ -1,7 +1,5 @@
 """Hooks of ours on a model that is copied, saved or compiled to TorchScript."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

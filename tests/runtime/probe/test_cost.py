@@ -1,7 +1,5 @@
 """Work of the probe in a timed step, counted; benchmarks/ measure its cost."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Origin and number of samples."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """However a foreign script ends, its rank says why, once, and at once."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -41,14 +39,10 @@ def test_out_of_memory_on_one_rank_of_two_is_reported_by_that_one(probed: Any) -
     assert ended.failure_kind(1) is FailureKind.OUT_OF_MEMORY
 
 
-def test_a_smaller_retry_reports_what_ran(probed: Any) -> None:
+def test_a_smaller_retry_reports_what_ran_and_that_memory_had_run_out(probed: Any) -> None:
     ended = probed("endings.py", "retries_smaller")
     assert (ended.failure(), ended.batches()) == (None, (4, 1))
-
-
-def test_a_smaller_retry_says_that_memory_had_run_out(probed: Any) -> None:
-    caught = probed("endings.py", "retries_smaller").result().caught
-    assert caught.kind is FailureKind.OUT_OF_MEMORY
+    assert ended.result().caught.kind is FailureKind.OUT_OF_MEMORY
 
 
 def test_another_error_is_a_crash_with_its_own_words(probed: Any) -> None:
@@ -171,13 +165,9 @@ def test_a_profile_of_a_script_without_memory_fails_likewise(probed: Any) -> Non
     assert ended.failure_kind() is FailureKind.OUT_OF_MEMORY
 
 
-def test_an_emulated_limit_on_memory_is_met(probed: Any) -> None:
-    ended = probed("forwards.py", "large", memory_limit_bytes=40_000_000)
-    assert ended.failure_kind() is FailureKind.OUT_OF_MEMORY
-
-
-def test_weights_beyond_an_emulated_limit_are_out_of_memory(probed: Any) -> None:
-    ended = probed("forwards.py", "large", memory_limit_bytes=10_000_000)
+@pytest.mark.parametrize("limit_bytes", [40_000_000, pytest.param(10_000_000, id="of weights")])
+def test_an_emulated_limit_on_memory_is_met(probed: Any, limit_bytes: int) -> None:
+    ended = probed("forwards.py", "large", memory_limit_bytes=limit_bytes)
     assert ended.failure_kind() is FailureKind.OUT_OF_MEMORY
 
 

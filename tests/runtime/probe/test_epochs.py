@@ -1,7 +1,5 @@
 """In a soak a script comes to what it does after an epoch, and takes its longest batch again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -30,11 +28,6 @@ def test_evaluation_and_checkpoint_after_the_epoch_are_met(probed: Any, how: str
     assert (asides.evaluations, asides.evaluation_batches) == (1, BATCHES), ended.errors
     assert asides.checkpoints == 1
     assert (asides.went_on, asides.under_way) == (WentOn.EPOCH, None)
-
-
-@pytest.mark.parametrize("how", ["plain", "ahead"])
-def test_only_the_steps_asked_for_count(probed: Any, how: str) -> None:
-    ended = probed("epochs.py", how, **SOAK)
     assert (ended.steps(), ended.exit_codes) == (list(range(1, STEPS + 1)), (0,))
     assert ended.result().end_step == STEPS
 
@@ -57,14 +50,13 @@ def test_a_loader_without_end_ends_the_soak_with_the_next_step(probed: Any) -> N
     assert ended.steps() == list(range(1, STEPS + 1))
 
 
-def test_a_script_that_draws_by_hand_ends_with_its_last_step(probed: Any) -> None:
-    ended = probed("epochs.py", "by_hand", **SOAK)
-    assert (asides_of(ended).went_on, len(lengths(ended))) == (None, STEPS)
-
-
-def test_a_second_attempt_ends_with_its_last_step(probed: Any) -> None:
-    ended = probed("epochs.py", "plain", soak=True, end_step=STEPS)
-    assert (asides_of(ended).went_on, len(ended.steps())) == (None, STEPS)
+@pytest.mark.parametrize(("how", "ends_epoch"), [("by_hand", True), ("plain", False)])
+def test_a_script_by_hand_and_a_second_attempt_end_with_their_last_step(
+    probed: Any, how: str, ends_epoch: bool
+) -> None:
+    ended = probed("epochs.py", how, **{**SOAK, "ends_epoch": ends_epoch})
+    assert asides_of(ended).went_on is None
+    assert len(ended.steps()) == len(lengths(ended)) == STEPS
 
 
 def test_who_ends_by_itself_within_its_steps_is_seen_to_its_end(probed: Any) -> None:

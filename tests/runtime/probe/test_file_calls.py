@@ -1,7 +1,5 @@
 """Files of the user's under a training that writes, renames and removes what it likes."""
 
-from __future__ import annotations
-
 import builtins
 import gzip
 import io

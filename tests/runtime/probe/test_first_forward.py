@@ -1,7 +1,5 @@
 """Scripts that are stopped at their first forward pass, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -51,10 +49,7 @@ def test_weights_batch_and_optimizer_are_the_script_s(stopped: Any) -> None:
     one = find(stopped("plain"))
     assert (one.model.parameters, one.micro_batch, one.optimizer) == (WEIGHTS, 16, "AdamW")
     assert (one.fake, one.backward, one.precision) == (True, True, Precision.FP32)
-
-
-def test_the_repeated_layers_are_found(stopped: Any) -> None:
-    assert [block.count for block in find(stopped("plain")).model.blocks] == [4, 1]
+    assert [block.count for block in one.model.blocks] == [4, 1]
 
 
 def test_a_pass_costs_three_times_its_products(stopped: Any) -> None:
@@ -72,18 +67,12 @@ def test_fakes_and_real_tensors_say_the_same(stopped: Any) -> None:
         assert peaks(real)[phase, 16] == pytest.approx(peaks(fake)[phase, 16], rel=0.02)
 
 
-def test_peaks_are_those_of_a_real_step(stopped: Any) -> None:
-    weights = 4 * WEIGHTS
-    forward = peaks(find(stopped("plain")))["forward", 16]
+def test_peaks_are_those_of_a_real_step_and_grow_with_the_batch(stopped: Any) -> None:
+    sizes = peaks(find(stopped("plain")))
+    once, twice = (sizes["forward", size] - 4 * WEIGHTS for size in (16, 32))
     batch = 16 * 64 * 4
     hidden = 4 * 16 * 64 * 4  # what relu gives is what it keeps
-    assert weights + hidden < forward < weights + 2 * hidden + 2 * batch + 16 * 8 * 4 * 4
-
-
-def test_what_grows_with_the_batch_is_known(stopped: Any) -> None:
-    sizes = peaks(find(stopped("plain")))
-    weights = 4 * WEIGHTS
-    once, twice = (sizes["forward", size] - weights for size in (16, 32))
+    assert hidden < once < 2 * hidden + 2 * batch + 16 * 8 * 4 * 4
     assert twice == pytest.approx(2 * once, rel=0.02)
 
 

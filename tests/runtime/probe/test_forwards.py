@@ -1,7 +1,5 @@
 """Models that are called in unusual ways: each is followed, and none is disturbed."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from typing import Any
@@ -13,40 +11,23 @@ from .conftest import SCRIPTS
 BATCH = 6
 
 
-def test_keyword_only_forwards_are_counted(probed: Any) -> None:
-    assert probed("forwards.py", "keyword_only").batches() == (BATCH, 1)
-
-
-def test_blocks_are_described_one_by_one(probed: Any) -> None:
-    blocks = probed("forwards.py", "keyword_only").model_info()["blocks"]
-    shown = [(block["name"], block["count"], block["parameters"]) for block in blocks]
+def test_keyword_only_forwards_are_counted_and_their_blocks_described(probed: Any) -> None:
+    ended = probed("forwards.py", "keyword_only")
+    shown = [(b["name"], b["count"], b["parameters"]) for b in ended.model_info()["blocks"]]
     assert shown == [("blocks", 3, 16 * 64 * 2 + 64 + 16), ("head", 1, 16 * 2 + 2)]
-
-
-def test_without_recomputation_none_is_found(probed: Any) -> None:
-    assert probed("forwards.py", "keyword_only").result().applied.recompute.value == "none"
+    assert (ended.batches(), ended.result().applied.recompute.value) == ((BATCH, 1), "none")
 
 
 @pytest.mark.parametrize("how", ["reentrant", "not_reentrant"])
 def test_recomputation_inside_backward_is_found_and_not_counted(probed: Any, how: str) -> None:
-    ended = probed("forwards.py", how)
-    assert (ended.batches(), ended.result().applied.recompute.value) == ((BATCH, 1), "full")
-
-
-@pytest.mark.parametrize("how", ["reentrant", "not_reentrant"])
-def test_recomputed_blocks_are_described_as_without_recomputation(probed: Any, how: str) -> None:
-    plain, again = (
-        {block["name"]: block for block in probed("forwards.py", name).model_info()["blocks"]}
-        for name in ("keyword_only", how)
+    plain, again = (probed("forwards.py", name) for name in ("keyword_only", how))
+    assert (again.batches(), again.result().applied.recompute.value) == ((BATCH, 1), "full")
+    assert again.result().flops_per_step == plain.result().flops_per_step
+    kept, found = (
+        next(b["activation_bytes"] for b in ended.model_info()["blocks"] if b["name"] == "blocks")
+        for ended in (plain, again)
     )
-    kept = plain["blocks"]["activation_bytes"]
-    assert again["blocks"]["activation_bytes"] == pytest.approx(kept, rel=0.3)
-
-
-@pytest.mark.parametrize("how", ["reentrant", "not_reentrant"])
-def test_recomputed_flops_are_no_model_flops(probed: Any, how: str) -> None:
-    plain = probed("forwards.py", "keyword_only").result().flops_per_step
-    assert probed("forwards.py", how).result().flops_per_step == plain
+    assert found == pytest.approx(kept, rel=0.3)
 
 
 def test_attention_counts_on_cpu_too(probed: Any) -> None:
@@ -56,24 +37,16 @@ def test_attention_counts_on_cpu_too(probed: Any) -> None:
     assert flops == 3 * (products + attention)
 
 
-def test_a_model_made_later_takes_over_when_it_is_larger(probed: Any) -> None:
-    ended = probed("forwards.py", "another_model_first")
+@pytest.mark.parametrize("how", ["another_model_first", "one_model_per_fold"])
+def test_a_model_made_later_takes_over_if_it_is_as_large(probed: Any, how: str) -> None:
+    ended = probed("forwards.py", how)
     assert (ended.batches(), ended.steps()) == ((BATCH, 1), [1, 2, 3, 4, 5])
 
 
-def test_a_new_model_of_the_same_size_goes_on(probed: Any) -> None:
-    ended = probed("forwards.py", "one_model_per_fold")
-    assert (ended.batches(), ended.steps()) == ((BATCH, 1), [1, 2, 3, 4, 5])
-
-
-def test_evaluation_loops_are_no_part_of_a_step(probed: Any) -> None:
-    ended = probed("forwards.py", "evaluates", end_step=8)
-    assert max(record.wall_s for record in ended.result().steps[2:]) < 0.1
-
-
-def test_evaluation_batches_are_not_counted(probed: Any) -> None:
-    ended = probed("forwards.py", "evaluates", end_step=8)
-    assert {record.samples for record in ended.result().steps} == {BATCH}
+def test_evaluation_loops_and_their_batches_are_no_part_of_a_step(probed: Any) -> None:
+    steps = probed("forwards.py", "evaluates", end_step=8).result().steps
+    assert max(record.wall_s for record in steps[2:]) < 0.1
+    assert {record.samples for record in steps} == {BATCH}
 
 
 def test_an_evaluation_with_gradients_is_not_counted(probed: Any) -> None:

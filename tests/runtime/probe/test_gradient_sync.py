@@ -1,7 +1,5 @@
 """Ranks that take no notice of each other are not data-parallel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from autoconf_launch.core import FailureKind

@@ -1,7 +1,5 @@
 """Foreign launches that live side by side and take their steps in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Launches as users make them, with nothing but the probe's variables in the environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

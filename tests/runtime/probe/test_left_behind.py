@@ -1,7 +1,5 @@
 """Files around a training: the user's, wherever they are, and the trial's."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -34,10 +32,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: None) -> Pat
     return folder
 
 
-def begin() -> Surroundings:
+def begin(*, trains: bool = True) -> Surroundings:
     made = Surroundings(own="out/results/trial")
     made.guard()
-    made.training_begins()
+    if trains:
+        made.training_begins()
     return made
 
 
@@ -82,16 +81,14 @@ def test_the_trials_own_folder_is_not_left_behind(here: Path) -> None:
 def test_what_is_written_before_the_training_is_left_and_named(here: Path) -> None:
     log = here / "train.log"
     log.write_text(OF_USER)
-    surroundings = Surroundings(own="out/results/trial")
-    surroundings.guard()
+    surroundings = begin(trains=False)
     with log.open("a") as file:
         file.write("a line")
     assert surroundings.new() == ("train.log",)
 
 
 def test_a_checkpoint_takes_its_folder_along_wherever_it_is(here: Path) -> None:
-    surroundings = Surroundings(own="out/results/trial")
-    surroundings.guard()
+    surroundings = begin(trains=False)
     folder = here.parent / "output" / "of_today"
     folder.mkdir(parents=True)
     (folder / "args.yaml").write_text("before")
@@ -119,8 +116,7 @@ def test_files_beside_a_checkpoint_of_the_users_stay_as_they_are(here: Path) -> 
 def test_a_folder_made_before_the_training_is_put_away_unless_it_was_read(
     here: Path, is_read: bool
 ) -> None:
-    surroundings = Surroundings(own="out/results/trial")
-    surroundings.guard()
+    surroundings = begin(trains=False)
     Path("runs/first").mkdir(parents=True)
     Path("runs/first/words.txt").write_text("a b c")
     shutil.copy2(Path(__file__), "runs/first/config.yaml")
@@ -132,8 +128,7 @@ def test_a_folder_made_before_the_training_is_put_away_unless_it_was_read(
 
 
 def test_a_folder_stays_if_the_training_never_began(here: Path) -> None:
-    surroundings = Surroundings(own="out/results/trial")
-    surroundings.guard()
+    surroundings = begin(trains=False)
     Path("runs").mkdir()
     Path("runs/words.txt").write_text("a b c")
     assert surroundings.new() == ("runs/",)

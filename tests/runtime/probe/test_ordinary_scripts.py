@@ -1,7 +1,5 @@
 """Scripts without surprises: what the probe finds in a loop, with accumulation, under DDP."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,22 +19,15 @@ def two_ranks(probed: Any) -> Any:
 
 def test_a_plain_script_ends_with_success_after_the_last_step(plain: Any) -> None:
     assert (plain.exit_codes, plain.steps()) == ((0,), [1, 2, 3, 4, 5])
-
-
-def test_the_script_does_not_go_on_after_the_last_step(plain: Any) -> None:
     assert "reached the end" not in plain.output
+    assert plain.result().left_behind == ()
 
 
-def test_the_batch_is_found(plain: Any) -> None:
+def test_each_step_has_its_samples_a_time_and_a_finite_loss(plain: Any) -> None:
     assert plain.batches() == (4, 1)
-
-
-def test_each_step_has_its_samples(plain: Any) -> None:
-    assert {record.samples for record in plain.result().steps} == {4}
-
-
-def test_each_step_has_a_time_and_a_finite_loss(plain: Any) -> None:
-    assert all(record.wall_s > 0 and record.loss < 10 for record in plain.result().steps)
+    records = plain.result().steps
+    assert {record.samples for record in records} == {4}
+    assert all(record.wall_s > 0 and record.loss < 10 for record in records)
 
 
 def test_forward_flops_count_three_times(plain: Any) -> None:
@@ -45,16 +36,10 @@ def test_forward_flops_count_three_times(plain: Any) -> None:
 
 
 def test_peak_memory_holds_weights_gradients_and_state_but_not_the_data(plain: Any) -> None:
-    weights = 4 * (16 * 32 + 32 + 32 * 2 + 2)
+    count = 16 * 32 + 32 + 32 * 2 + 2
+    assert plain.model_info()["num_params"] == count
+    weights = 4 * count
     assert 4 * weights <= plain.result().memory.peak_bytes < 4 * weights + 10_000
-
-
-def test_the_model_is_described(plain: Any) -> None:
-    assert plain.model_info()["num_params"] == 16 * 32 + 32 + 32 * 2 + 2
-
-
-def test_nothing_is_left_behind_by_a_script_that_writes_nothing(plain: Any) -> None:
-    assert plain.result().left_behind == ()
 
 
 def test_a_profile_ends_after_two_steps(probed: Any) -> None:
@@ -72,11 +57,8 @@ def test_the_loss_of_a_step_is_that_of_its_micro_batches_together(probed: Any, p
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_every_rank_reports_and_ends_well(two_ranks: Any) -> None:
+def test_all_ranks_end_well_after_the_same_step(two_ranks: Any) -> None:
     assert two_ranks.exit_codes == (0, 0), two_ranks.errors
-
-
-def test_all_ranks_end_after_the_same_step(two_ranks: Any) -> None:
     assert [two_ranks.steps(rank) for rank in range(2)] == [[1, 2, 3, 4, 5]] * 2
 
 

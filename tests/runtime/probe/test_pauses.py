@@ -1,7 +1,5 @@
 """Work of a script between its steps: seen, not timed, and named in failures."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

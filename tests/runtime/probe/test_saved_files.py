@@ -1,7 +1,5 @@
 """Checkpoints of a trial next to the user's."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -97,22 +95,16 @@ def test_a_checkpoint_in_parts_is_heard_with_its_size(saved: SavedFiles, tmp_pat
     assert 8000 < sum(heard.sizes) < 16000
 
 
-@pytest.mark.parametrize("what", [{"epoch": 1}, [1, 2]])
-def test_what_holds_no_tensors_is_not_heard(
-    saved: SavedFiles, tmp_path: Path, what: object
-) -> None:
+@pytest.mark.parametrize(
+    ("what", "place"),
+    [({"epoch": 1}, "new.pt"), ([1, 2], "new.pt"), (torch.ones(10), io.BytesIO())],
+    ids=["no tensors", "numbers", "a copy in memory"],
+)
+def test_what_is_no_checkpoint_is_not_heard(saved: SavedFiles, what: object, place: Any) -> None:
     heard = Heard()
     saved.begin()
     saved.listen(heard)
-    torch.save(what, tmp_path / "new.pt")
-    assert heard.sizes == []
-
-
-def test_a_copy_in_memory_is_not_heard(saved: SavedFiles) -> None:
-    heard = Heard()
-    saved.begin()
-    saved.listen(heard)
-    torch.save(torch.ones(10), io.BytesIO())
+    torch.save(what, place)
     assert heard.sizes == []
 
 

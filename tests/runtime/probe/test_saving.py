@@ -1,7 +1,5 @@
 """Trainings that go on with what they have saved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

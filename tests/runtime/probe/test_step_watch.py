@@ -1,7 +1,5 @@
 """A script sees the same training with the probe as without."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

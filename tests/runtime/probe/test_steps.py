@@ -1,7 +1,5 @@
 """Training steps, recognised only by the order of passes, batches and updates."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

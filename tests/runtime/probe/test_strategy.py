@@ -1,7 +1,5 @@
 """The strategy that really runs is found on the live model, whatever was asked for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Step records from marks in time, and the lines that follow a running trial."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data for trackers stays in the trial's folder, or is not sent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

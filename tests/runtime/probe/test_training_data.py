@@ -1,7 +1,5 @@
 """Loaders that end with a soak, and draws that take the longest batch; no torch loader."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
