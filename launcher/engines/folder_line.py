@@ -105,8 +105,12 @@ class FolderLine:
         return -1
 
     def send(self, line: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):
-            _append(self._down, json.dumps(line).encode() + b"\n")
+        data = json.dumps(line).encode() + b"\n"
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.open(self._down, _FLAGS, 0o600), "ab") as file,
+        ):
+            file.write(data)
 
     def read(self) -> list[dict[str, Any]]:
         """Lines that have come; a report only after all that was printed before it."""
@@ -227,20 +231,16 @@ class StartingProcess(Starter):
 
     def why_over(self, node: int) -> Failure | None:
         """The last words of the engine, or of an agent that could not begin."""
-        said = self._output().splitlines()
-        marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
-        if marked:
-            return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
+        said = ""
+        with contextlib.suppress(OSError):
+            said = self._log.read_text(errors="replace")
+        if complaint := complaint_in(said):
+            return complaint
         if self._process.poll() is None:
             return None
-        words = f" ({why})" if (why := engine_reason("\n".join(said))) else ""
+        words = f" ({why})" if (why := engine_reason(said)) else ""
         detail = f"is not connected: {self._name} has ended{words}"  # maybe for another host
         return Failure(kind=FailureKind.NODE_LOST, detail=detail)
-
-    def _output(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._log.read_text(errors="replace")
-        return ""
 
     def patience_s(self, node: int) -> float:
         return CONNECT_S + SILENCE_S
@@ -254,6 +254,15 @@ class StartingProcess(Starter):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2.0)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def complaint_in(text: str) -> Failure | None:
+    """The complaint of an agent that could not begin, in what it or its engine printed."""
+    marked = [line for line in text.splitlines() if AGENT_COMPLAINT in line]
+    if not marked:
+        return None
+    detail = f"Host {visible(marked[0].partition(AGENT_COMPLAINT)[2])}"
+    return Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
 
 
 def engine_reason(text: str) -> str:
@@ -296,8 +305,3 @@ class _Tail:
             self.position += len(data)
             return data
         return b""
-
-
-def _append(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, _FLAGS, 0o600), "ab") as file:
-        file.write(data)

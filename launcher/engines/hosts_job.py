@@ -87,6 +87,10 @@ class JobAgent:
         return self.report is not None or self.lost is not None
 
     @property
+    def can_be_told(self) -> bool:
+        return self.here is not None or (self.line.is_shared and not self.line.awaits_all)
+
+    @property
     def lost_hosts(self) -> tuple[str, ...]:
         """Its host, once for each loss."""
         return (self.line.host,) * self.losses
@@ -232,7 +236,7 @@ class HostsJob(AgentJob):
         for agent in self.agents:
             if not agent.has_ended:
                 self._take(agent)
-        if not self._was_sent and all(map(_can_be_told, self.agents)):
+        if not self._was_sent and all(a.can_be_told for a in self.agents):
             self._send_documents()
         self._pass_end_on()
         if time.monotonic() > self._end_s:
@@ -297,7 +301,7 @@ class HostsJob(AgentJob):
         for agent in self.agents:
             own_address = agent.here.address if agent.here else ""
             is_ours = agent.here is not None and agent.here.launcher_address is None
-            ranks = [self._placed(rank, address, port) for rank in agent.ranks]
+            ranks = [self._with_place(rank, address, port) for rank in agent.ranks]
             agent.line.send(
                 {
                     **self.order(ranks, self._passed_variables),
@@ -322,7 +326,7 @@ class HostsJob(AgentJob):
         ours = next(filter(None, seen), None) if first.launcher_address is None else None
         return ours or first.address, str(first.port)
 
-    def _placed(self, rank: RankPlan, address: str, port: str) -> RankPlan:
+    def _with_place(self, rank: RankPlan, address: str, port: str) -> RankPlan:
         variables = {n: v for n, v in rank.environment if n not in self._secrets}
         for name, value in ((_ADDRESS, address), (_PORT, port)):
             if variables.get(name) == "":
@@ -382,10 +386,6 @@ class HostsJob(AgentJob):
         return min(told, default=None)
 
 
-def _can_be_told(agent: JobAgent) -> bool:
-    return agent.here is not None or (agent.line.is_shared and not agent.line.awaits_all)
-
-
 def _make_marker(folder: str | None, token: str) -> Path | None:
     if folder is None:
         return None
@@ -396,7 +396,6 @@ def _make_marker(folder: str | None, token: str) -> Path | None:
 
 
 def _files_to_send(folder: str | None) -> dict[str, str]:
-    """Files of the launcher for ranks whose host does not see our folder."""
     skipped = {STDOUT_LOG, STDERR_LOG}
     return {
         path.name: _text(path.read_bytes())

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -306,7 +307,6 @@ def _missing_documents(arguments: tuple[str, ...]) -> Iterator[str]:
 def _default_files(
     arguments: tuple[str, ...], declared: tuple[Declared, ...], folder: Path
 ) -> Iterator[NamedFile]:
-    """Files that an argument names by its default, also relative to the script's folder."""
     for argument in declared:
         path, flag = argument.default, argument.names[0]
         file = folder / argument.beside if argument.beside else Path(str(path))
@@ -319,23 +319,15 @@ def _default_files(
 @cache
 def _versions(python: str | None, _: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Versions installed for this Python or another one; the slowest read of this module."""
-    return tuple(_installed_versions() if python is None else _installed_for(python))
-
-
-def _installed_versions() -> Iterator[tuple[str, str]]:
-    for name in _PACKAGES:
-        try:
-            yield name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-
-
-def _installed_for(python: str) -> Iterator[tuple[str, str]]:
+    if python is None:
+        installed = {}
+        for name in _PACKAGES:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                installed[name] = importlib.metadata.version(name)
+        return tuple(installed.items())
     command = (python, "-c", _SAY_VERSIONS, *_PACKAGES)
     try:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return  # as if none were installed; its launch says what is wrong with it
-    for line in said.splitlines():
-        name, _, version = line.partition(" ")
-        yield name, version
+        return ()  # as if none were installed; its launch says what is wrong with it
+    return tuple((name, version) for name, version in map(str.split, said.splitlines()))

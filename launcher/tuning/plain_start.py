@@ -112,11 +112,10 @@ def late_crash(study: Searched, later: Sequence[Record]) -> Record | None:
     others = [record for record in study.records if record.trial.number]
     if any(record.measurement for record in others):
         others = []
-    return next(filter(_is_crash, (*last.values(), *others)), None)
-
-
-def _is_crash(record: Record) -> bool:
-    return record.failure is not None and record.failure.kind is FailureKind.CRASHED
+    for record in (*last.values(), *others):
+        if record.failure is not None and record.failure.kind is FailureKind.CRASHED:
+            return record
+    return None
 
 
 def check_start(

@@ -379,7 +379,6 @@ def _sentence(changed: JournalContents, space: SearchSpace) -> str:
 
 
 def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, ...]:
-    """Values that only records outside the space have."""
     missing: dict[str, None] = {}
     for record in others:
         candidate = record.trial.candidate
