@@ -48,8 +48,7 @@ from .agents import (
     open_logs,
 )
 from .base import JobEnd
-from .folder_line import AgentLine
-from .line import Introduction
+from .line import AgentLine, Introduction
 
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 _MOST_SENT_BYTES = 4 << 20  # of a file that a trial's ranks read
