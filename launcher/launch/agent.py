@@ -2,7 +2,7 @@
 
 A separate script, ``python -I -S agent.py DESCRIPTOR``, of the standard library only, so that it
 starts in milliseconds; a fork server loads it, too. The descriptor is the controller's socket. It
-receives JSON lines: first the document (``backends/local.py``), then ``{"signal": N}`` and
+receives JSON lines: first the order (``engines/agents.py``), then ``{"signal": N}`` and
 ``{"end": true}``; it sends one line, the report. When it closes, the controller is dead and all
 that was started here dies within 2 s.
 """

@@ -25,17 +25,15 @@ from autoconf_launch.core import (
     plural,
 )
 
-from ..engines import Backend
 from ..events import Listener, Note
 from ..flags import launch_flags, typed_flags
-from ..hosts import SlotPool
 from ..launch import started_ranks
 from ..report import shown_name
 from ..request import LaunchRequest
-from ..results import OpenFolder, ResultsPaths, read_file, shell_command
+from ..results import ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, facts_of, script_path
 from .job import TuningJob
-from .profile_run import wait_for_end
+from .profile_run import Site, wait_for_end
 from .trial_io import TrialFiles, clear_saved, repeated_steps, write_json
 
 _T = TypeVar("_T")
@@ -118,14 +116,7 @@ def late_crash(study: Searched, later: Sequence[Record]) -> Record | None:
     return None
 
 
-def check_start(
-    job: TuningJob,
-    crash: Record,
-    *,
-    backend: Backend,
-    folder: OpenFolder,
-    pool: SlotPool,
-) -> None:
+def check_start(job: TuningJob, crash: Record, site: Site) -> None:
     """Launch a crashed trial as python starts it, if a launch's variables may be the cause.
 
     Raises:
@@ -145,8 +136,8 @@ def check_start(
     job.listener(Note(text=other.why, warning=True))
     files = TrialFiles.of_job(job.with_start(other.request))
     plan = files.plan(_checking_trial(crash.trial, job), uuid.uuid4().hex)
-    launched = backend.submit(pool.first_share.place(plan, alone=True))
-    end = wait_for_end(backend, launched, job.limits, folder.journal)
+    launched = site.backend.submit(site.pool.first_share.place(plan, alone=True))
+    end = wait_for_end(site, launched, job.limits)
     clear_saved(Path(plan.folder or "."))
     if isinstance(end.outcome, Measurement):
         why = "It runs as python starts it, so that all is measured again in this way."

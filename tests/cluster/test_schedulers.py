@@ -37,7 +37,7 @@ class Scheduler:
     is_idle_within: Callable[[float], bool]
     names_host: str = ""
 
-    def sized(self, nodes: int, ranks: int) -> tuple[str, ...]:
+    def size_flags(self, nodes: int, ranks: int) -> tuple[str, ...]:
         """Flags of a launch on so many hosts, with so many ranks on each."""
         return (*self.flags, "--num_nodes", str(nodes), "--num_gpus", str(ranks))
 
@@ -52,7 +52,7 @@ class Scheduler:
         )
 
     def launch(self, script: Path, *words: str) -> subprocess.Popen[str]:
-        return launch(self.sized(2, 2), script, *words, variables=self.variables)
+        return launch(self.size_flags(2, 2), script, *words, variables=self.variables)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def test_nothing_outlives_a_launcher_that_is_told_to_end(
 def test_doctor_measures_the_hosts(scheduler: Scheduler, tmp_path: Path) -> None:
     if not scheduler.names_host:
         pytest.skip("each job gets other hosts")
-    with scheduler.start(tmp_path, "doctor", *scheduler.sized(2, 1), "--json") as process:
+    with scheduler.start(tmp_path, "doctor", *scheduler.size_flags(2, 1), "--json") as process:
         printed, said = process.communicate(timeout=300)
     assert scheduler.names_host in printed, said
     assert list(tmp_path.iterdir()) == []
@@ -190,7 +190,7 @@ def test_a_tune_ends_with_a_winner(scheduler: Scheduler, tmp_path: Path) -> None
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = ("--autotuning=tune", "--tuner_num_trials", "2", "--soak-steps", "0")
     script = ("train.py", "--config", "config.json")
-    with scheduler.start(tmp_path, *scheduler.sized(2, 1), *words, *script) as process:
+    with scheduler.start(tmp_path, *scheduler.size_flags(2, 1), *words, *script) as process:
         _, said = process.communicate(timeout=900)
     assert process.returncode == 0, said
     results = tmp_path / "autotuning_results"
