@@ -17,13 +17,10 @@ from autoconf_launch.autotuner.space import (
     Floats,
     Ints,
     Objective,
-    PredictionTable,
     Record,
-    Trial,
     concat,
 )
-from autoconf_launch.autotuner.strategies import Strategy, load_strategy
-from autoconf_launch.autotuner.strategies.base import free_rows, generator
+from autoconf_launch.autotuner.strategies import Ask, Strategy, load_strategy
 
 _FIRST = 2
 _EXPLORATION = 0.2
@@ -48,23 +45,16 @@ class PairwiseRanker:
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
 
-    def propose(
-        self,
-        pool: CandidateTable,
-        predictions: PredictionTable | None,
-        history: tuple[Record, ...],
-        pending: tuple[Trial, ...],
-        count: int,
-        seed: int,
-    ) -> tuple[int, ...]:
+    def propose(self, ask: Ask) -> tuple[int, ...]:
         """See :class:`~.base.Strategy`."""
-        left = free_rows(pool, pending)
-        draw = generator(seed, history, pending)
+        pool, history = ask.pool, ask.history
+        left, draw = ask.free_rows, ask.generator()
         ranked = left
         if len(history) >= _FIRST:
             ranked = left[np.argsort(-self._scores(pool, history)[left], kind="stable")]
+        made = len(history) + len(ask.pending)
         chosen: list[int] = []
-        for number in range(len(history) + len(pending), len(history) + len(pending) + count):
+        for number in range(made, made + ask.count):
             rest = ranked[~np.isin(ranked, chosen)]
             if not len(rest):
                 break

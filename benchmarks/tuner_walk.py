@@ -31,7 +31,7 @@ from autoconf_launch.autotuner.space import (
     is_out_of_memory,
     surely_needs_more,
 )
-from autoconf_launch.autotuner.strategies import MicroBatchCurves, Strategy
+from autoconf_launch.autotuner.strategies import Ask, MicroBatchCurves, Strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
 
@@ -272,16 +272,14 @@ class _Walk:
         return np.asarray(self._untried_C & ~self._curves.beyond_C, np.bool_)
 
     def _propose(self, due: Ints) -> int | None:
-        landscape = self._landscape
-        predictions = landscape.predictions
-        chosen = self._strategy.propose(
-            landscape.table.take(due),
-            None if predictions is None else predictions.take(due),
-            tuple(self._records),
-            tuple(record.trial for _, _, record in self._pending),
-            1,
-            self._seed,
+        ask = Ask(
+            pool=self._landscape.table,
+            predictions=self._landscape.predictions,
+            history=tuple(self._records),
+            pending=tuple(record.trial for _, _, record in self._pending),
+            seed=self._seed,
         )
+        chosen = self._strategy.propose(ask.take(due))
         return int(due[chosen[0]]) if chosen else None
 
     def _take(self, row: int, record: Record) -> None:

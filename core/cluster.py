@@ -93,7 +93,6 @@ class NodeKind:
 
     @property
     def gpu(self) -> str:
-        """Name of the node's GPUs."""
         return self.node.devices[0].name
 
     @property

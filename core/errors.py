@@ -116,7 +116,6 @@ class SecretFilter:
         return ((SECRETS_VARIABLE, json.dumps(self.secrets)),) if self.secrets else ()
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
         return self._in_texts.replace(text)[0]
 
     def document(self, value: Any) -> Any:

@@ -21,8 +21,6 @@ FIRST_FSDP_STAGE = 2
 """The first ZeRO stage that FSDP2 trains; below it DDP does, if all parallelism is of data."""
 PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
 """Orders of a pipeline's passes; the last one is for ranks with several stages."""
-_BOTH = (True, False)
-_PARALLEL = "runtime.parallel"
 
 
 class Naming(Enum):
@@ -32,6 +30,26 @@ class Naming(Enum):
     UNLESS_DEFAULT = "unless default"
     NEVER = "never"
     """It follows from the other knobs and the number of ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignWords:
+    """The setting of a framework that is a knob of ours.
+
+    Attributes:
+        dialect: name of the dialect that reads and writes it.
+        setting: argument, variable or dotted key that has the value; empty if only a switch does.
+        switch: setting that is ``words[1]`` for every value but the knob's default, for which it
+            is ``words[0]``; empty without one.
+        words: words of the switch.
+        on: value that the switch means without the setting.
+    """
+
+    dialect: str
+    setting: str
+    switch: str = ""
+    words: tuple[bool | str, bool | str] = (False, True)
+    on: KnobValue = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +75,7 @@ class Knob:
             knob changes in predicted memory and time.
         applied_by: module with ``apply`` and ``look``, below the package; empty for a field of
             ``Layout`` or another framework's knob.
+        elsewhere: spellings of an extra by other frameworks.
     """
 
     name: str
@@ -75,6 +94,7 @@ class Knob:
     needs_ranks: bool = False
     software: str = ""
     applied_by: str = ""
+    elsewhere: tuple[ForeignWords, ...] = ()
 
     @property
     def path(self) -> KeyPath:
@@ -138,7 +158,20 @@ class Knob:
         return None
 
 
-_EVERY = '"all": every degree is searched'
+def _degree(name: str, tag: str, meaning: str) -> Knob:
+    key = f"parallelism.{name.removesuffix('_parallel')}"
+    every = '"all": every degree is searched'
+    return Knob(name=name, tag=tag, key=key, meaning=f"{meaning}; {every}", opens_all=True)
+
+
+def _in_zero(name: str, tag: str, meaning: str, module: str, **rest: Any) -> Knob:
+    """An extra of our runtime in the section of ZeRO."""
+    key, applied_by = f"zero_optimization.{name}", f"runtime.parallel.{module}"
+    return Knob(name=name, tag=tag, key=key, meaning=meaning, applied_by=applied_by, **rest)
+
+
+_PIPELINE, _BOTH = "parallelism.pipeline", (True, False)
+_ONE_SPLIT: dict[str, Any] = {"default": None, "interned": True}
 KNOBS: tuple[Knob, ...] = (
     Knob(
         name="zero_stage",
@@ -158,42 +191,18 @@ KNOBS: tuple[Knob, ...] = (
         meaning="data-parallel ranks; follows from the others",
         naming=Naming.NEVER,
     ),
-    Knob(
-        name="tensor_parallel",
-        tag="tp",
-        key="parallelism.tensor",
-        meaning=f"ranks that share out the products of one model copy; {_EVERY}",
-        opens_all=True,
-    ),
-    Knob(
-        name="pipeline_parallel",
-        tag="pp",
-        key="parallelism.pipeline",
-        meaning=f"ranks that have a part of the blocks each; {_EVERY}",
-        opens_all=True,
-    ),
+    _degree("tensor_parallel", "tp", "ranks that share out the products of one model copy"),
+    _degree("pipeline_parallel", "pp", "ranks that have a part of the blocks each"),
     Knob(
         name="virtual_pipeline",
         tag="vp",
         key="parallelism.virtual_pipeline",
         meaning="pipeline stages of each rank",
-        degree="parallelism.pipeline",
+        degree=_PIPELINE,
         searched=(1, 2),
     ),
-    Knob(
-        name="context_parallel",
-        tag="cp",
-        key="parallelism.context",
-        meaning=f"ranks that share out the tokens of each sample; {_EVERY}",
-        opens_all=True,
-    ),
-    Knob(
-        name="expert_parallel",
-        tag="ep",
-        key="parallelism.expert",
-        meaning=f"data-parallel ranks that share out the experts; {_EVERY}",
-        opens_all=True,
-    ),
+    _degree("context_parallel", "cp", "ranks that share out the tokens of each sample"),
+    _degree("expert_parallel", "ep", "data-parallel ranks that share out the experts"),
     Knob(
         name="sequence_parallel",
         tag="sp",
@@ -213,23 +222,21 @@ KNOBS: tuple[Knob, ...] = (
         default=Recompute.NONE,
     ),
     Knob(name="offload", tag="off", values=tuple(Offload), default=Offload.NONE),
-    Knob(name="placement", tag="place", default=None, interned=True),
+    Knob(name="placement", tag="place", **_ONE_SPLIT),
     Knob(
         name="pipeline_split",
         tag="split",
         key="parallelism.pipeline_split",
         meaning="blocks of each pipeline stage; omitted: even",
-        default=None,
-        interned=True,
-        degree="parallelism.pipeline",
+        degree=_PIPELINE,
+        **_ONE_SPLIT,
     ),
     Knob(
         name="micro_batch_split",
         tag="uneven",
         key="parallelism.micro_batch_split",
         meaning="micro-batch of each data-parallel rank; omitted: even",
-        default=None,
-        interned=True,
+        **_ONE_SPLIT,
     ),
     Knob(
         name="accumulation",
@@ -252,6 +259,16 @@ LAYOUT_KNOBS = {knob.name: knob for knob in KNOBS}
 OFFLOAD_EXTRAS = ("offload_optimizer.device", "offload_param.device")
 """Extras of a framework that place a part of the model's state; "none" is the GPU."""
 _SHARD_COUNTS = ("shard_ranks", "reshard_after_forward")
+_OF_DEEPSPEED = (
+    ("reduce_bucket_size", "rbs"),
+    ("allgather_bucket_size", "abs"),
+    ("overlap_comm", "oc"),
+    ("reduce_scatter", "rs"),
+    ("contiguous_gradients", "cg"),
+    ("allgather_partitions", "ap"),
+    *zip(OFFLOAD_EXTRAS, ("oo", "op"), strict=True),
+)
+_COUNT_OR_ALL: dict[str, Any] = {"values": (True,), "least": 2, "default": True}
 
 EXTRAS: tuple[Knob, ...] = (
     Knob(
@@ -261,17 +278,10 @@ EXTRAS: tuple[Knob, ...] = (
         meaning="order of a pipeline's passes",
         values=PIPELINE_SCHEDULES,
         default=None,
-        degree="parallelism.pipeline",
+        degree=_PIPELINE,
         searched=("1f1b", "gpipe"),
     ),
-    Knob(name="reduce_bucket_size", tag="rbs"),
-    Knob(name="allgather_bucket_size", tag="abs"),
-    Knob(name="overlap_comm", tag="oc"),
-    Knob(name="reduce_scatter", tag="rs"),
-    Knob(name="contiguous_gradients", tag="cg"),
-    Knob(name="allgather_partitions", tag="ap"),
-    Knob(name=OFFLOAD_EXTRAS[0], tag="oo"),
-    Knob(name=OFFLOAD_EXTRAS[1], tag="op"),
+    *(Knob(name=name, tag=tag) for name, tag in _OF_DEEPSPEED),
     Knob(
         name="compile_mode",
         tag="cm",
@@ -280,97 +290,95 @@ EXTRAS: tuple[Knob, ...] = (
         values=("off", "default", "max-autotune-no-cudagraphs"),
         default="off",
         software="compiled",
-        applied_by=f"{_PARALLEL}.compiled",
+        applied_by="runtime.parallel.compiled",
+        elsewhere=(
+            ForeignWords("hf_trainer", "--torch_compile_mode", switch="--torch_compile"),
+            ForeignWords(
+                "accelerate",
+                "ACCELERATE_DYNAMO_MODE",
+                switch="ACCELERATE_DYNAMO_BACKEND",
+                words=("NO", "INDUCTOR"),
+            ),
+            ForeignWords("torchtitan", "", switch="compile.enable"),
+        ),
     ),
-    Knob(
-        name="bucket_cap_mb",
-        tag="bcm",
-        key="zero_optimization.bucket_cap_mb",
-        meaning="MiB of gradients that DDP averages at once",
+    _in_zero(
+        "bucket_cap_mb",
+        "bcm",
+        "MiB of gradients that DDP averages at once",
+        "replicate",
         least=1,
         default=25,
         stages=(0, 1),
         needs_ranks=True,
         searched=(5, 25, 100),
-        applied_by=f"{_PARALLEL}.replicate",
+        elsewhere=(ForeignWords("hf_trainer", "--ddp_bucket_cap_mb"),),
     ),
-    Knob(
-        name="gradient_as_bucket_view",
-        tag="gbv",
-        key="zero_optimization.gradient_as_bucket_view",
-        meaning="gradients live in DDP's buckets",
+    _in_zero(
+        "gradient_as_bucket_view",
+        "gbv",
+        "gradients live in DDP's buckets",
+        "replicate",
         values=_BOTH,
         default=True,
         stages=(0, 1),
         needs_ranks=True,
         searched=_BOTH,
-        applied_by=f"{_PARALLEL}.replicate",
     ),
-    Knob(
-        name="parameters_as_bucket_view",
-        tag="pbv",
-        key="zero_optimization.parameters_as_bucket_view",
-        meaning="ZeroRedundancyOptimizer sends weights by buckets",
+    _in_zero(
+        "parameters_as_bucket_view",
+        "pbv",
+        "ZeroRedundancyOptimizer sends weights by buckets",
+        "replicate",
         values=_BOTH,
         default=False,
         stages=(1,),
         searched=(False, True),
-        applied_by=f"{_PARALLEL}.replicate",
     ),
-    Knob(
-        name="blocks_per_unit",
-        tag="bpu",
-        key="zero_optimization.blocks_per_unit",
-        meaning="repeated blocks that FSDP2 gathers at once",
+    _in_zero(
+        "blocks_per_unit",
+        "bpu",
+        "repeated blocks that FSDP2 gathers at once",
+        "fully_shard",
         least=1,
         stages=(2, 3),
         searched=(1, 2, 4),
-        applied_by=f"{_PARALLEL}.fully_shard",
     ),
-    Knob(
-        name="forward_prefetch",
-        tag="fp",
-        key="zero_optimization.forward_prefetch",
-        meaning="units that FSDP2 gathers ahead in the forward pass",
+    _in_zero(
+        "forward_prefetch",
+        "fp",
+        "units that FSDP2 gathers ahead in the forward pass",
+        "fully_shard",
         least=0,
         default=0,
         stages=(2, 3),
         searched=(0, 1, 2),
-        applied_by=f"{_PARALLEL}.fully_shard",
     ),
-    Knob(
-        name="shard_ranks",
-        tag="sr",
-        key="zero_optimization.shard_ranks",
-        meaning="weights are sharded over all ranks, or over so many and copied over the others",
-        values=(True,),
-        least=2,
-        default=True,
+    _in_zero(
+        "shard_ranks",
+        "sr",
+        "weights are sharded over all ranks, or over so many and copied over the others",
+        "fully_shard",
         stages=(1, 2, 3),
-        applied_by=f"{_PARALLEL}.fully_shard",
+        **_COUNT_OR_ALL,
     ),
-    Knob(
-        name="reshard_after_forward",
-        tag="raf",
-        key="zero_optimization.reshard_after_forward",
-        meaning="after its forward pass a unit's weights return to shards over all ranks, or so "
-        "many",
-        values=(True,),
-        least=2,
-        default=True,
+    _in_zero(
+        "reshard_after_forward",
+        "raf",
+        "after its forward pass a unit's weights return to shards over all ranks, or so many",
+        "fully_shard",
         stages=(3,),
-        applied_by=f"{_PARALLEL}.fully_shard",
+        **_COUNT_OR_ALL,
     ),
-    Knob(
-        name="reshard_root",
-        tag="rr",
-        key="zero_optimization.reshard_root",
-        meaning="weights outside of blocks return to shards after the forward pass",
+    _in_zero(
+        "reshard_root",
+        "rr",
+        "weights outside of blocks return to shards after the forward pass",
+        "fully_shard",
         values=_BOTH,
         default=True,
         stages=(3,),
         searched=_BOTH,
-        applied_by=f"{_PARALLEL}.fully_shard",
     ),
     Knob(
         name="recompute_layers",

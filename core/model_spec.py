@@ -60,12 +60,10 @@ class StateMixer:
 
     @property
     def keys(self) -> int:
-        """Width of all keys."""
         return self.key_heads * self.key_head
 
     @property
     def values(self) -> int:
-        """Width of all values."""
         return self.value_heads * self.value_head
 
 

@@ -12,6 +12,7 @@ Everything is of one rank and of the micro-batch that the script made.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -21,7 +22,6 @@ from .codec import decode, encode
 from .errors import Failure
 from .layout import Candidate, KnobValue, Layout, Precision, Recompute
 from .model_spec import ModelSpec, TracedPeak
-from .saved_paths import Asides
 
 if TYPE_CHECKING:
     import time as real_time
@@ -206,6 +206,80 @@ class MemoryUse:
     reserved_bytes: int | None = None
     allocated_bytes: int | None = None
     weights_alone: bool = False
+
+
+class Aside(str, Enum):
+    """A kind of it, by the word that people use."""
+
+    EVALUATION = "evaluation"
+    CHECKPOINT = "checkpoint"
+
+
+class WentOn(str, Enum):
+    """A script's progress after the steps of its task."""
+
+    EPOCH = "epoch"
+    """It did what follows an epoch, up to its next training step or the end of the wait."""
+    END = "end"
+    """It went to its own end."""
+    EPOCH_END = "epoch_end"
+    """It did what follows an epoch whose data was ended early, and went to its end from there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asides:
+    """Events between the steps of one rank, or of a whole launch.
+
+    Attributes:
+        evaluations: pauses between steps in which the model was called without gradients, in
+            evaluation mode.
+        evaluation_batches: these calls.
+        checkpoints: pauses in which tensors were saved.
+        saved_bytes: that they took; ranks together.
+        under_way: the aside that had begun last and had not ended; None: the next step had begun.
+        before_steps: numbers of steps whose time excludes a pause before them.
+        longest_batch: the last step took the longest batch that was seen.
+        went_on: after the last step; None: it ended there.
+        broke: what it failed with after them, outside of calls of the model and of saves; ""
+            if it did not.
+        epoch_batches: micro-batches of one pass over the training's data on a rank; None: not
+            known.
+        broke_in: what had begun last and was not seen to end then; None: nothing, or the data's
+            own end broke it.
+    """
+
+    evaluations: int = 0
+    evaluation_batches: int = 0
+    checkpoints: int = 0
+    saved_bytes: int = 0
+    under_way: Aside | None = None
+    before_steps: tuple[int, ...] = ()
+    longest_batch: bool = False
+    went_on: WentOn | None = None
+    broke: str = ""
+    broke_in: Aside | None = None
+    epoch_batches: int | None = None
+
+
+def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
+    """The asides of all ranks of a launch as one; None if no rank reported any."""
+    if not asides:
+        return None
+    ways = (WentOn.EPOCH, WentOn.EPOCH_END, WentOn.END)  # the least progress of all ranks
+    broken = next((rank for rank in asides if rank.broke), Asides())
+    return Asides(
+        evaluations=max(rank.evaluations for rank in asides),
+        evaluation_batches=max(rank.evaluation_batches for rank in asides),
+        checkpoints=max(rank.checkpoints for rank in asides),
+        saved_bytes=sum(rank.saved_bytes for rank in asides),
+        under_way=next((rank.under_way for rank in asides if rank.under_way), None),
+        before_steps=tuple(sorted({step for rank in asides for step in rank.before_steps})),
+        longest_batch=all(rank.longest_batch for rank in asides),
+        went_on=next((way for way in ways if any(r.went_on is way for r in asides)), None),
+        broke=broken.broke,
+        broke_in=broken.broke_in,
+        epoch_batches=min((r.epoch_batches for r in asides if r.epoch_batches), default=None),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

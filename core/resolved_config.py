@@ -6,7 +6,7 @@ The launcher resolves the values that the user left open; the runtime reads this
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from . import config_keys as keys
 from .equations import (
@@ -42,6 +42,9 @@ class SchedulerConfig:
 
     kind: str
     parameters: tuple[tuple[str, Any], ...] = ()
+
+
+_Section = TypeVar("_Section", OptimizerConfig, SchedulerConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +90,8 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
         precision=_precision(raw),
         loss_scale=number_value(raw, keys.LOSS_SCALE, 0.0),
         gradient_clipping=number_value(raw, keys.CLIPPING, 0.0),
-        optimizer=_optimizer(raw),
-        scheduler=_scheduler(raw),
+        optimizer=_named_section(raw, keys.OPTIMIZER, OPTIMIZERS, OptimizerConfig),
+        scheduler=_named_section(raw, keys.SCHEDULER, SCHEDULERS, SchedulerConfig),
         extras=(*schedule, *_recompute_layers(raw, layout), *_runtime_knobs(raw, layout)),
     )
 
@@ -127,7 +130,7 @@ def _layout(raw: RawConfig, world_size: int) -> Layout:
         zero_stage=stage,
         micro_batch=micro,
         accumulation=accumulation,
-        recompute=_choice(raw, keys.RECOMPUTE, Recompute, Recompute.NONE),
+        recompute=_recompute(raw),
     )
 
 
@@ -214,19 +217,9 @@ def _precision(raw: RawConfig) -> Precision:
     return Precision.BF16 if bf16 else Precision.FP16 if fp16 else Precision.FP32
 
 
-def _optimizer(raw: RawConfig) -> OptimizerConfig | None:
-    named = _named_section(raw, keys.OPTIMIZER, OPTIMIZERS)
-    return OptimizerConfig(kind=named[0], parameters=named[1]) if named else None
-
-
-def _scheduler(raw: RawConfig) -> SchedulerConfig | None:
-    named = _named_section(raw, keys.SCHEDULER, SCHEDULERS)
-    return SchedulerConfig(kind=named[0], parameters=named[1]) if named else None
-
-
 def _named_section(
-    raw: RawConfig, path: KeyPath, known: frozenset[str]
-) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    raw: RawConfig, path: KeyPath, known: frozenset[str], make: type[_Section]
+) -> _Section | None:
     if raw.get(path) is None:
         return None
     kind = raw.get((*path, "type"))
@@ -239,7 +232,7 @@ def _named_section(
         raise ConfigError(f"{dotted_name(path)}.params is {parameters!r}, but must be a section.")
     for name, value in parameters.items():
         _require_no_search(f"{dotted_name(path)}.params.{name}", name, value)
-    return by_lower_case[kind.lower()], tuple(parameters.items())
+    return make(kind=by_lower_case[kind.lower()], parameters=tuple(parameters.items()))
 
 
 def _require_no_search(where: str, name: str, value: object) -> None:
@@ -253,13 +246,12 @@ def _require_no_search(where: str, name: str, value: object) -> None:
         )
 
 
-def _choice(
-    raw: RawConfig, path: KeyPath, kinds: type[Recompute], default: Recompute
-) -> Recompute:
-    value = raw.get(path, default.value)
-    known = {kind.value: kind for kind in kinds}
+def _recompute(raw: RawConfig) -> Recompute:
+    value = raw.get(keys.RECOMPUTE, Recompute.NONE.value)
+    known = {kind.value: kind for kind in Recompute}
     if not isinstance(value, str) or value not in known:
-        raise ConfigError(f"{dotted_name(path)} is {value!r}; {nearest_known(str(value), known)}")
+        where, hint = dotted_name(keys.RECOMPUTE), nearest_known(str(value), known)
+        raise ConfigError(f"{where} is {value!r}; {hint}")
     return known[value]
 
 

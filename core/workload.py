@@ -156,7 +156,7 @@ class Workload:
     Attributes:
         model: shapes that formulas know, or a profile run's result; None before it.
         global_batch: samples of an optimizer step.
-        sequence_length: tokens of a sample; of an encoder-decoder those that its encoder reads.
+        sequence_length: tokens of a sequence; of an encoder-decoder those that its encoder reads.
         decoder_sequence_length: tokens of it that a decoder writes; None: as many.
         precision: of the matrix products.
         lora_rank: rank of adapters besides every matrix of the layers, whose own weights rest.
@@ -166,6 +166,8 @@ class Workload:
         beside: name and bytes of other memory of each rank, whatever the layout.
         frozen_passes: other passes that each rank runs; a profile's seconds have it already.
         activation_factor: a layer's saved memory by a trace, over the formulas' value.
+        sequences_per_sample: that the model is trained on, such as 2 of a pair of answers; the
+            formulas of a known architecture read it.
     """
 
     model: Architecture | ModelSpec | None = None
@@ -182,6 +184,12 @@ class Workload:
     beside: tuple[tuple[str, int], ...] = ()
     frozen_passes: FrozenPasses | None = None
     activation_factor: float = 1.0
+    sequences_per_sample: int = 1
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of an optimizer step."""
+        return self.global_batch * self.sequences_per_sample * self.sequence_length
 
     @property
     def trains_adapters(self) -> bool:

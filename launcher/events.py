@@ -101,13 +101,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundFinished:
-    """The best were measured once more in turn; the first standing is the best one's.
-
-    ``rounds_in_time``: number of rounds that there is time for.
-    """
+    """The best were measured once more in turn; the first standing is the best one's."""
 
     number: int
-    rounds_in_time: int
     elapsed_s: float
     standings: tuple[Standing, ...]
 

@@ -35,7 +35,7 @@ from .asked import (
 )
 
 DEFAULT_HOSTFILE = "/job/hostfile"
-"""DeepSpeed's; one that does not exist means this machine alone."""
+"""DeepSpeed's; if it does not exist, only this machine."""
 LOCAL_RANK_FLAG = "--local_rank"
 """The word that DeepSpeed's launcher and torch.distributed.launch give each rank."""
 

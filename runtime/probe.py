@@ -22,14 +22,7 @@ from torch.optim import Optimizer
 from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, SecretFilter, Sign, sign_path
 
 from .first_forward import FirstForwardProbe
-from .locate import (
-    Hooks,
-    ManualUpdates,
-    ModuleLocator,
-    UpdatesByHand,
-    set_batch_size,
-    watch_compile,
-)
+from .locate import Hooks, ManualUpdates, ModuleLocator, UpdatesByHand, set_batch_size
 from .model import device_of, stay_out_of_scripts, weights_of
 from .observe import Made, Meaning, MemoryWatch, StepCounter, dynamo_ran, loss_of, sum_of
 from .probe_report import (
@@ -61,18 +54,6 @@ def arm_probe() -> Probe | FirstForwardProbe | None:
 class Probe:
     """Observes the script, and reports for a rank once it has claimed it."""
 
-    silent: bool
-    _optimizers: WeakKeyDictionary[Optimizer, int]
-    _reporter: RankReporter | None
-    _loss: Tensor | None
-    _autocast: torch.dtype | None
-    _reasons: Reasons
-    _manual_updates: ManualUpdates | None
-    """None once a torch optimizer has made a step."""
-    _trains: bool
-    _written: bool
-    _lost: bool
-
     def __init__(self, task: RankTask) -> None:
         self._task = task
         self._hooks = Hooks(self)
@@ -84,13 +65,29 @@ class Probe:
         self._compile_time = CompileTime(task)
         self._begin()
 
+    def _begin(self) -> None:
+        self.silent = False
+        self._hooks.reset()
+        self._hooks.data = TrainingData(self._task.end_step) if self._task.soak else None
+        self._counter = StepCounter(self._task.micro_batch)
+        self._optimizers = WeakKeyDictionary[Optimizer, int]()
+        self._memory = MemoryWatch()
+        self._reporter: RankReporter | None = None
+        self._loss: Tensor | None = None
+        self._autocast: torch.dtype | None = None
+        self._manual_updates: ManualUpdates | None = ManualUpdates()
+        """None once a torch optimizer has made a step."""
+        self._trains = self._lost = self._written = False
+        self._reasons = Reasons()
+        self._locator.draw_size = lambda: self._counter.draw_size
+
     def install(self) -> None:
         """Listen from here on, in this process and in those that it forks."""
         self._surroundings.guard()
         self._hooks.install()
         self._endings.install()
         self._locator.look()
-        watch_compile(self._locator, self.compiles)
+        self._locator.watch_compile(self.compiles)
         stay_out_of_scripts()
         os.register_at_fork(after_in_child=self._begin)
         util.register_after_fork(self, Probe._after_fork)
@@ -117,7 +114,6 @@ class Probe:
 
     @safely
     def compiles(self) -> None:
-        """The script compiles something."""
         self._hooks.compiles()
         self._compile_time.watch()
 
@@ -256,7 +252,7 @@ class Probe:
             self._follow(optimizer, number, reporter)
         if reporter.is_last(number) and not reporter.goes_on():
             self._finish(reporter)
-        reporter.turns.wait()
+        reporter.turns.after_step(number)
 
     _late_boundary = safely(_boundary)
 
@@ -294,22 +290,6 @@ class Probe:
             )
             reporter.between(number, self._locator.root, live)
             reporter.timeline.begin()
-
-    def _begin(self) -> None:
-        self.silent = False
-        self._hooks.reset()
-        self._hooks.data = TrainingData(self._task.end_step) if self._task.soak else None
-        self._counter = StepCounter(self._task.micro_batch)
-        self._optimizers = WeakKeyDictionary()
-        self._memory = MemoryWatch()
-        self._reporter = None
-        self._loss = self._autocast = None
-        self._trains = False
-        self._manual_updates = ManualUpdates()
-        self._lost = False
-        self._written = False
-        self._reasons = Reasons()
-        self._locator.draw_size = lambda: self._counter.draw_size
 
     def _after_fork(self) -> None:
         """Multiprocessing has made a child, which forgot its finalizers."""

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -26,6 +26,7 @@ from autoconf_launch.core import (
 )
 
 from .model import tensors_in
+from .observe import PauseRule
 from .rank import shown_json, write_sign
 
 _EVERY_S = 1.0
@@ -36,204 +37,71 @@ _LEFT_OVER = 2
 """Steps that a script may still make from what it had drawn before its data ended."""
 
 
-class AsideWatch:
-    """Receives evaluations, checkpoints and steps of one rank, in order."""
-
-    def __init__(self) -> None:
-        self._before: set[Aside] = set()
-        self._evaluations = self._batches = self._checkpoints = self._saved_bytes = 0
-        self.under_way: Aside | None = None
-        self.went_on: WentOn | None = None
-        """Beyond the steps asked for."""
-        self._saving = self._failing = False
-        self._broke = ""
-        self._broke_in: Aside | None = None
-
-    @property
-    def is_lacking(self) -> bool:
-        """True if there was no evaluation or no checkpoint."""
-        return not (self._evaluations and self._checkpoints)
-
-    def on_evaluation(self) -> None:
-        """The model was called without gradients, in evaluation mode."""
-        self._evaluations += self._begins(Aside.EVALUATION)
-        self._batches += 1
-        self._saving = self._failing = False  # where the script went on after a save that failed
-
-    def fails(self) -> None:
-        """Note that the call of the model raised."""
-        self._failing = self.under_way is Aside.EVALUATION
-
-    def saves(self) -> None:
-        """Tensors are about to be saved."""
-        self._checkpoints += self._begins(Aside.CHECKPOINT)
-        self._saving = True
-
-    def on_save(self, size_bytes: int) -> None:
-        """Tensors were saved."""
-        self._saved_bytes += size_bytes
-        self._saving = False
-        if self.went_on:
-            self.under_way = None
-
-    def on_resume(self) -> None:
-        """The training goes on."""
-        self.under_way = None
-        self._saving = self._failing = False
-
-    def on_end(self) -> None:
-        """Note that the script ended by itself."""
-        self.on_resume()
-        self.went_on = WentOn.EPOCH_END if self.went_on else WentOn.END
-
-    def step(self) -> None:
-        """An optimizer step has ended."""
-        self.on_resume()
-        self._before.clear()
-
-    def judge(self, failure: Failure, steps: int) -> Failure | None:
-        """The failure with its place; None if the steps were made and it is none of the soak's.
-
-        It is unknown whether a script can go on if its data ends early: after the steps only a
-        lack of memory counts, and failures in the evaluation or the checkpoint itself.
-        """
-        blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
-        if self.went_on is None or blamed:
-            return self.locate(failure, steps)
-        self._broke = failure.detail
-        self._broke_in = None if StopIteration.__name__ in failure.detail else self.under_way
-        self.on_resume()
-        return None
-
-    def locate(self, failure: Failure, steps: int) -> Failure:
-        """A failure with its place, if that is outside of the training."""
-        if self.under_way is None:
-            return failure
-        at = "in" if self._saving else "in or after"
-        place = f"{at} the {self.under_way.value} that followed optimizer step {steps}"
-        return replace(failure, detail=f"{failure.detail} ({place})")
-
-    def summary(self, before_steps: tuple[int, ...], *, longest_batch: bool = False) -> Asides:
-        """Evaluations and checkpoints so far; the arguments as in :class:`Asides`."""
-        return Asides(
-            evaluations=self._evaluations,
-            evaluation_batches=self._batches,
-            checkpoints=self._checkpoints,
-            saved_bytes=self._saved_bytes,
-            under_way=self.under_way,
-            before_steps=before_steps,
-            longest_batch=longest_batch,
-            went_on=self.went_on,
-            broke=self._broke,
-            broke_in=self._broke_in,
-        )
-
-    def _begins(self, aside: Aside) -> bool:
-        """Note it; whether it is the first of its kind since the last step."""
-        is_first = aside not in self._before
-        self._before.add(aside)
-        self.under_way = aside
-        return is_first
-
-
-class Pauses(Protocol):
-    """Keeps them out of the steps' time."""
-
-    left_out: list[int]
-    """Numbers of steps with a pause before them that their time excludes."""
-
-    pause: Any
-    """Mark of the end of the work since the last step; None: there was none."""
-
-    def on_pause(self) -> None:
-        """A part of an evaluation or of a checkpoint has just passed."""
-
-    def on_resume(self) -> None:
-        """The training goes on."""
-
-
-class Unfinished:
-    """A rank's report during a soak, as asides can take longer than allowed.
-
-    Written once a second at most, and whenever something else is under way.
-    """
-
-    def __init__(self, task: RankTask, rank: int) -> None:
-        self._task, self._sign = task, unfinished_sign(rank)
-        self._due_s = 0.0
-        self._under_way: Aside | None = None
-
-    def note(
-        self,
-        under_way: Aside | None,
-        result: Callable[[], RankResult | None],
-        *,
-        now: bool = False,
-    ) -> None:
-        """Write ``result()``, if it is time, something else is under way, or ``now``."""
-        if not now and under_way is self._under_way and real_time.monotonic() < self._due_s:
-            return
-        if (said := result()) is None:
-            return
-        with suppress(OSError):
-            write_sign(self._task, self._sign, shown_json(encode(said)))
-        self._under_way = under_way
-        self._due_s = real_time.monotonic() + _EVERY_S
-
-
 class Beside:
-    """Receives it in order; ``data`` controls the loaders of a soak."""
+    """Evaluations, checkpoints and steps of one rank, in the order in which they are reported."""
 
     def __init__(
-        self,
-        task: RankTask,
-        rank: int,
-        pauses: Pauses,
-        so_far: Callable[[], RankResult | None],
+        self, task: RankTask, rank: int, pauses: PauseRule, so_far: Callable[[], RankResult | None]
     ) -> None:
         """``so_far`` is the rank's report by now; None: another process reports for it."""
         self.data: TrainingData | None = None
+        """Loaders of a soak."""
         self.took_longest = False
         """True if the last step was given the longest batch, by the maker of the steps."""
-        self._watch = AsideWatch()
-        self._pauses = pauses
-        self._so_far = so_far
-        self._unfinished = Unfinished(task, rank) if task.soak else None
+        self._task, self._sign = task, unfinished_sign(rank)
+        self._pauses, self._so_far = pauses, so_far
+        self._due_s = 0.0
+        self._noted: Aside | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._seen = Asides()
+        self._since_step: set[Aside] = set()
+        self._saving = self._failing = False
 
     @property
     def went_on(self) -> bool:
         """True if the steps were made and the script goes on."""
-        return self._watch.went_on is not None
+        return self._seen.went_on is not None
 
     def on_evaluation(self) -> None:
         """The model was called without gradients, in evaluation mode."""
-        self._watch.on_evaluation()
+        begins, batches = self._begin(Aside.EVALUATION), self._seen.evaluation_batches
+        self._note(evaluations=self._seen.evaluations + begins, evaluation_batches=batches + 1)
+        self._saving = self._failing = False  # the script went on after a save that failed
         self._pauses.on_pause()
-        self.note()
+        self.write()
 
     def fails(self) -> None:
-        """Note that the call raised, if there was one."""
-        self._watch.fails()
+        """Note that the call of the model raised, if there was one."""
+        self._failing = self._seen.under_way is Aside.EVALUATION
 
     def saves(self) -> None:
-        self._watch.saves()
-        self.note()
+        """Tensors are about to be saved."""
+        begins = self._begin(Aside.CHECKPOINT)
+        self._note(checkpoints=self._seen.checkpoints + begins)
+        self._saving = True
+        self.write()
 
     def on_save(self, size_bytes: int) -> None:
-        self._watch.on_save(size_bytes)
+        self._note(saved_bytes=self._seen.saved_bytes + size_bytes)
+        self._saving = False
+        if self.went_on:
+            self._note(under_way=None)
         self._pauses.on_pause()
-        self.note()
+        self.write()
 
     def on_resume(self) -> None:
         """The training goes on after the work between its steps, if any."""
         if self._pauses.pause is not None:
-            self._watch.on_resume()
+            self._end_aside()
             self._pauses.on_resume()
 
     def on_step(self, *, paused: bool) -> None:
         """An optimizer step has ended, before which there was a pause or not."""
         if paused:
-            self._watch.step()
+            self._end_aside()
+            self._since_step.clear()
         if self.data is not None:
             self.data.on_step()
 
@@ -242,39 +110,82 @@ class Beside:
 
         ``agreed`` turns this rank's wish into a decision of all ranks.
         """
-        data = self.data
-        if not agreed(data is not None and data.can_end and self._watch.is_lacking):
+        data, seen = self.data, self._seen
+        is_lacking = not (seen.evaluations and seen.checkpoints)
+        if not agreed(data is not None and data.can_end and is_lacking):
             return False
         if data is not None:
             data.end()
-        self._watch.went_on = WentOn.EPOCH
-        self.note(now=True)
+        self._note(went_on=WentOn.EPOCH)
+        self.write(now=True)
         return True
 
     def restart(self) -> None:
         """The steps so far did not belong to the training."""
-        self._watch = AsideWatch()
+        self._forget()
         if self.data is not None:
             self.data.restart()
 
     def on_end(self) -> None:
-        """Note that the script ended by itself."""
-        self._watch.on_end()
+        self._end_aside()
+        self._note(went_on=WentOn.EPOCH_END if self.went_on else WentOn.END)
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
-        return self._watch.judge(failure, steps)
+        """The failure with its place; None if the steps were made and it is none of the soak's.
+
+        It is unknown whether a script can go on if its data ends early: after the steps only a
+        lack of memory counts, and failures in the evaluation or the checkpoint itself.
+        """
+        under_way = self._seen.under_way
+        counts = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
+        if self.went_on and not counts:
+            is_end_of_data = StopIteration.__name__ in failure.detail
+            self._note(broke=failure.detail, broke_in=None if is_end_of_data else under_way)
+            self._end_aside()
+            return None
+        if under_way is None:
+            return failure
+        at = "in" if self._saving else "in or after"
+        place = f"{at} the {under_way.value} that followed optimizer step {steps}"
+        return replace(failure, detail=f"{failure.detail} ({place})")
 
     def summary(self) -> Asides:
-        """Evaluations and checkpoints so far."""
         drawn = self.data is not None and self.data.gave_longest
-        longest = self.took_longest or drawn
-        seen = self._watch.summary(tuple(self._pauses.left_out), longest_batch=longest)
-        return replace(seen, epoch_batches=self.data.epoch_batches) if self.data else seen
+        return replace(
+            self._seen,
+            before_steps=tuple(self._pauses.left_out),
+            longest_batch=self.took_longest or drawn,
+            epoch_batches=self.data.epoch_batches if self.data else None,
+        )
 
-    def note(self, *, now: bool = False) -> None:
-        """Write the rank's report by now in a soak, if it is time or ``now``."""
-        if self._unfinished is not None:
-            self._unfinished.note(self._watch.under_way, self._so_far, now=now)
+    def write(self, *, now: bool = False) -> None:
+        """In a soak, write the rank's report by now: its asides can take longer than allowed.
+
+        Once a second at most, and if something else is under way or ``now``.
+        """
+        is_new = now or self._seen.under_way is not self._noted
+        if not self._task.soak or not (is_new or real_time.monotonic() >= self._due_s):
+            return
+        if (result := self._so_far()) is None:
+            return
+        with suppress(OSError):
+            write_sign(self._task, self._sign, shown_json(encode(result)))
+        self._noted = self._seen.under_way
+        self._due_s = real_time.monotonic() + _EVERY_S
+
+    def _begin(self, aside: Aside) -> bool:
+        """True if it is the first of its kind since the last step."""
+        is_first = aside not in self._since_step
+        self._since_step.add(aside)
+        self._note(under_way=aside)
+        return is_first
+
+    def _end_aside(self) -> None:
+        self._note(under_way=None)
+        self._saving = self._failing = False
+
+    def _note(self, **changes: Any) -> None:
+        self._seen = replace(self._seen, **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +269,6 @@ class TrainingData:
         self.restart()
 
     def restart(self) -> None:
-        """Steps count anew."""
         self.is_over = False
         """True if the steps were made and the script goes on."""
         self.is_new_epoch = False
@@ -432,7 +342,6 @@ class TrainingData:
         self._forget()
 
     def on_step(self) -> None:
-        """An optimizer step of the soak has ended."""
         self._made += 1
         self._draws.append(self._step_drawn)
         self._step_drawn = 0

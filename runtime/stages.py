@@ -9,7 +9,6 @@ last block the pass ends by an exception.
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from autoconf_launch.core import ConfigError, DegreeLimits, Precision, even_pipeline_split
 
-from .model import BlockList, ForeignBlock, evaluation_mode, find_block_lists
+from .model import BlockList, ForeignBlock, evaluation_mode, find_block_lists, shared_names
 
 _TOLERANCES = {Precision.FP32: 1e-4}
 _ROUNDED = 1e-2
@@ -44,23 +43,20 @@ class Places:
 
     def stage_of(self, name: str) -> int:
         """The stage that has a weight or buffer."""
-        prefix = _join(self.blocks.name, "")
-        if name.startswith(prefix) and name != prefix:
-            key = name.removeprefix(prefix).partition(".")[0]
-            if key in self.blocks.keys:
-                number = self.blocks.keys.index(key)
-                return next(s for s, end in enumerate(accumulate(self.counts)) if number < end)
+        if key := self._block_of(name):
+            number = self.blocks.keys.index(key)
+            return next(s for s, end in enumerate(accumulate(self.counts)) if number < end)
         return len(self.counts) - 1 if self._is_after(name) else 0
 
     def has_outside(self, name: str) -> bool:
         """True if a module is neither of a block nor behind them."""
-        return not (name in (self.blocks.name,) or self._in_block(name) or self._is_after(name))
+        return not (name == self.blocks.name or self._block_of(name) or self._is_after(name))
 
-    def _in_block(self, name: str) -> bool:
+    def _block_of(self, name: str) -> str:
+        """Key of the block with a module or weight; empty if it is in none."""
         prefix = _join(self.blocks.name, "")
-        return name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] in (
-            self.blocks.keys
-        )
+        key = name.removeprefix(prefix).partition(".")[0]
+        return key if name.startswith(prefix) and key in self.blocks.keys else ""
 
     def _is_after(self, name: str) -> bool:
         return any(name == one or name.startswith(f"{one}.") for one in self.after)
@@ -90,7 +86,7 @@ def find_places(model: nn.Module, counts: tuple[int, ...]) -> Places:
     blocks = blocks_to_cut(model)
     places = Places(blocks=blocks, counts=counts, after=tuple(_behind(model, blocks)))
     tied = None
-    for names in _shared_names(model):
+    for names in shared_names(model):
         stages = {name: places.stage_of(name) for name in names}
         if len(set(stages.values())) == 1:
             continue
@@ -168,13 +164,6 @@ def _behind(model: nn.Module, blocks: BlockList) -> Iterator[str]:
         if has_weights and not isinstance(module, nn.Embedding):
             last = name
             yield name
-
-
-def _shared_names(model: nn.Module) -> Iterator[list[str]]:
-    names: dict[int, list[str]] = defaultdict(list)
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        names[id(weight)].append(name)
-    return (same for same in names.values() if len(same) > 1)
 
 
 def _twin(module: nn.Module, blocks: BlockList) -> nn.Module:
@@ -284,7 +273,7 @@ class Stage(nn.Module):
         self.index, self.count = index, count
         self.loss: Callable[[int], Tensor] | None = None
         """From a micro-batch's number to its loss; set by who trains, as is the next."""
-        self.after_forward: Callable[[], None] = _nothing
+        self.after_forward: Callable[[], object] = tuple
         self.losses: dict[int, Tensor] = {}
         self.handover = Handover()
         self.stale: dict[str, Tensor] = {}
@@ -292,7 +281,6 @@ class Stage(nn.Module):
 
     @property
     def is_last(self) -> bool:
-        """True if it has the loss."""
         return self.index == self.count - 1
 
     def begin_at_first_block(self) -> Any:
@@ -377,7 +365,6 @@ class EarlierBlock(ForeignBlock):
         self.__dict__ |= {n: v for n, v in block.__dict__.items() if isinstance(v, plain)}
 
     def forward(self, *positional: Any, **named: Any) -> Any:
-        """The hidden state."""
         return _first_tensor(positional, named).as_subclass(_Passed)
 
 
@@ -385,7 +372,6 @@ class LaterBlock(EarlierBlock):
     """Takes the hidden state away to the next stage."""
 
     def forward(self, *positional: Any, **named: Any) -> Any:
-        """Leave the forward pass."""
         raise Leave(_first_tensor(positional, named))
 
 
@@ -405,7 +391,6 @@ class NoEmbedding(nn.Module):
         self._dtype = embedding.weight.dtype
 
     def forward(self, numbers: Tensor, *positional: Any, **named: Any) -> Tensor:
-        """Zeros."""
         if self._handover.entered:
             raise StageError(f"{self._name} is used after its first blocks")
         shape = (*numbers.shape, self._width)
@@ -420,12 +405,7 @@ class RunsLater(nn.Module):
         self._name = name
 
     def forward(self, *positional: Any, **named: Any) -> Any:
-        """Must not be called."""
         raise StageError(f"{self._name} is used before its last blocks")
-
-
-def _nothing() -> None:
-    """Watch no pass."""
 
 
 def _first_tensor(positional: Any, named: dict[str, Any]) -> Tensor:

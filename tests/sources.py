@@ -124,7 +124,10 @@ def read(path: Path, text: str) -> Source:
             for number, line in enumerate(lines, 1)
             if line.lstrip().startswith("#")
         ),
-        starts_late=any("__name__ == '__main__'" in ast.unparse(n) for n in tree.body[:-1]),
+        starts_late=any(
+            isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+            for node in tree.body[:-1]
+        ),
     )
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         CPU_PHYSICS,
         DEFAULT_PHYSICS,
         GATHER,
+        SENT,
         Accelerator,
         CollectiveRate,
         Group,
@@ -53,13 +54,14 @@ if TYPE_CHECKING:
         ring_s,
         ring_share,
     )
-    from .inner import InnerTimes, inner_times
+    from .inner import GATHERED_MATRICES, InnerTimes, inner_times
     from .kernel_times import (
         GRADIENT_BYTES,
         KernelTimes,
         Roofline,
         TracedOperations,
         block_operations,
+        forward_flops_per_token,
         frozen_passes_s,
         measured_timings,
         rank_weights,
@@ -126,7 +128,13 @@ if TYPE_CHECKING:
         kernel_traits,
         overlaps_reduction,
     )
-    from .step import BACKWARD, StepParts, profiled_step_parts, zero_exchanges
+    from .step import (
+        MOST_HIDDEN,
+        StepParts,
+        beyond_backward_s,
+        profiled_step_parts,
+        reduction_passes,
+    )
     from .weights import (
         active_parameters,
         all_layers,
@@ -151,13 +159,14 @@ else:
             ),
             ".hardware": (
                 "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
-                "Group Link Machine Network Physics computes_in exposed_s has_rails link_s "
+                "Group Link Machine Network Physics SENT computes_in exposed_s has_rails link_s "
                 "peak_flops_per_s ring_s ring_share"
             ),
-            ".inner": "InnerTimes inner_times",
+            ".inner": "GATHERED_MATRICES InnerTimes inner_times",
             ".kernel_times": (
                 "GRADIENT_BYTES KernelTimes Roofline TracedOperations block_operations "
-                "frozen_passes_s measured_timings rank_weights update_traffic_bytes"
+                "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
+                "update_traffic_bytes"
             ),
             ".layer": (
                 "Kernels Product attention_products attention_times expert_products "
@@ -179,7 +188,9 @@ else:
                 "AUTO_TRAINER Abilities TrainerChoice TrainerHabits configured_workload "
                 "has_flat_gathers kernel_traits overlaps_reduction"
             ),
-            ".step": "BACKWARD StepParts profiled_step_parts zero_exchanges",
+            ".step": (
+                "MOST_HIDDEN StepParts beyond_backward_s profiled_step_parts reduction_passes"
+            ),
             ".weights": (
                 "active_parameters all_layers attention_kinds dense_layer_weights "
                 "embedding_weights expert_layers model_weights parameters"

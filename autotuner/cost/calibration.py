@@ -206,12 +206,8 @@ def likeness(
 ) -> Likeness:
     """Effects that rows share.
 
-    Args:
-        layouts: layout of each row.
-        software: equal for rows of one GPU, precision and training code.
-        model: equal for rows of one model.
-        shapes: hidden width and tokens of a sample of each row's model, as two columns.
-        gpus_per_node: of each row's machines.
+    ``software``: equal for rows of one GPU, precision and training code. ``shapes``: hidden width
+    and tokens of a sample of each row's model, as two columns.
     """
     sharded = (layouts.zero_stage_C >= 3).astype(np.int64)
     width, tokens = shapes.T

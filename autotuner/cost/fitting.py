@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -105,12 +105,7 @@ def remedies(
     Changes that save least memory are taken, the fastest first. A trainer that shards by a
     setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
-    Args:
-        asked: the proposal that does not fit.
-        limits: of the smallest node.
-        seconds: a time model for the prices.
-        rules: additional rules for a remedy.
-        splits: whether new tensor-parallel ranks share out the sequence, if they can.
+    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can.
     """
     found: list[Remedy] = []
     changes = _changes(splits)
@@ -207,38 +202,32 @@ def _distinct(labels: Sequence[str]) -> bool:
     return len(set(knobs)) == len(knobs)
 
 
-def _with_layout(proposal: Proposal, label: str, layout: Layout) -> tuple[Proposal, str]:
-    return replace(proposal, layout=layout), label
+def _with_fields(proposal: Proposal, label: str, **fields: Any) -> tuple[Proposal, str]:
+    return replace(proposal, layout=replace(proposal.layout, **fields)), label
 
 
-def _smaller_micro_batch(proposal: Proposal) -> tuple[Proposal, str] | None:
-    layout = proposal.layout
-    if layout.micro_batch % 2:
-        return None
-    half = replace(
-        layout, micro_batch=layout.micro_batch // 2, accumulation=layout.accumulation * 2
-    )
-    return _with_layout(proposal, f"micro-batch={half.micro_batch}", half)
+def _micro_batch(size_of: Callable[[int], int | None]) -> Change:
+    """A micro-batch by the size so far, the global batch kept; None: there is no such size."""
 
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        layout = proposal.layout
+        if (size := size_of(layout.micro_batch)) is None:
+            return None
+        steps = layout.accumulation * (layout.micro_batch // size)
+        return _with_fields(proposal, f"micro-batch={size}", micro_batch=size, accumulation=steps)
 
-def _smallest_micro_batch(proposal: Proposal) -> tuple[Proposal, str] | None:
-    layout = proposal.layout
-    if layout.micro_batch < 3:
-        return None
-    one = replace(layout, micro_batch=1, accumulation=layout.accumulation * layout.micro_batch)
-    return _with_layout(proposal, "micro-batch=1", one)
+    return change
 
 
 def _recompute(kind: Recompute) -> Change:
     order = tuple(Recompute)
 
     def change(proposal: Proposal) -> tuple[Proposal, str] | None:
-        layout = proposal.layout
         some = proposal.recompute_layers != ALL_LAYERS and kind is Recompute.FULL
-        if order.index(layout.recompute) >= order.index(kind) and not some:
+        if order.index(proposal.layout.recompute) >= order.index(kind) and not some:
             return None
         everywhere = replace(proposal, recompute_layers=ALL_LAYERS)
-        return _with_layout(everywhere, f"recompute={kind.value}", replace(layout, recompute=kind))
+        return _with_fields(everywhere, f"recompute={kind.value}", recompute=kind)
 
     return change
 
@@ -247,9 +236,7 @@ def _sequence_parallel(proposal: Proposal) -> tuple[Proposal, str] | None:
     layout = proposal.layout
     if layout.sequence_parallel or layout.tensor_parallel < 2:
         return None
-    return _with_layout(
-        proposal, "sequence-parallel=true", replace(layout, sequence_parallel=True)
-    )
+    return _with_fields(proposal, "sequence-parallel=true", sequence_parallel=True)
 
 
 def _zero(stage: int) -> Change:
@@ -257,7 +244,7 @@ def _zero(stage: int) -> Change:
         layout = proposal.layout
         if layout.zero_stage >= stage or layout.data_parallel * layout.context_parallel == 1:
             return None
-        return _with_layout(proposal, f"zero={stage}", replace(layout, zero_stage=stage))
+        return _with_fields(proposal, f"zero={stage}", zero_stage=stage)
 
     return change
 
@@ -276,56 +263,48 @@ def _tensor(factor: int, splits: bool) -> Change:
         widened = widen(proposal)
         if widened is None or proposal.layout.tensor_parallel > 1:
             return widened
-        changed, label = widened
-        is_split = splits and can_split_sequence(changed.layout, changed.workload)
-        return _with_layout(changed, label, replace(changed.layout, sequence_parallel=is_split))
+        wider, label = widened
+        is_split = splits and can_split_sequence(wider.layout, wider.workload)
+        return _with_fields(wider, label, sequence_parallel=is_split)
 
     return change
 
 
 def _degree(knob: str, flag: str, factor: int) -> Change:
-    """More ranks for one degree, taken from data parallelism, the global batch kept."""
+    """More ranks for one degree, the global batch kept.
+
+    They are taken from data parallelism, but expert ranks are data-parallel ranks themselves.
+    """
+    taken = 1 if knob == "expert_parallel" else factor
 
     def change(proposal: Proposal) -> tuple[Proposal, str] | None:
         layout = proposal.layout
-        if layout.data_parallel % factor:
+        if layout.data_parallel % taken:
             return None
-        value = getattr(layout, knob) * factor
-        taken = {
-            knob: value,
-            "data_parallel": layout.data_parallel // factor,
-            "accumulation": layout.accumulation * factor,
+        fields = {
+            knob: getattr(layout, knob) * factor,
+            "data_parallel": layout.data_parallel // taken,
+            "accumulation": layout.accumulation * taken,
         }
-        return _with_layout(proposal, f"{flag}={value}", replace(layout, **taken))
-
-    return change
-
-
-def _experts(factor: int) -> Change:
-    """Expert ranks are data-parallel ranks, so that none are taken from anywhere."""
-
-    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
-        ranks = proposal.layout.expert_parallel * factor
-        wider = replace(proposal.layout, expert_parallel=ranks)
-        return _with_layout(proposal, f"ep={ranks}", wider)
+        return _with_fields(proposal, f"{flag}={fields[knob]}", **fields)
 
     return change
 
 
 def _offload(proposal: Proposal) -> tuple[Proposal, str] | None:
-    layout = proposal.layout
-    if layout.offload is not Offload.NONE:
-        back = replace(layout, offload=Offload.NONE)
-        return _with_layout(proposal, "offload=none", back)
-    away = replace(layout, offload=Offload.OPTIMIZER)
-    return _with_layout(proposal, "offload=optimizer", away)
+    away = proposal.layout.offload is Offload.NONE
+    place = Offload.OPTIMIZER if away else Offload.NONE
+    return _with_fields(proposal, f"offload={place.value}", offload=place)
 
 
 _OF_A_RANK: tuple[Change, ...] = (
-    _smaller_micro_batch,
-    _smallest_micro_batch,
+    _micro_batch(lambda size: None if size % 2 else size // 2),
+    _micro_batch(lambda size: None if size < 3 else 1),
     *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
 )
+
+
+_KINDS = ("pipeline", "context", "expert")
 
 
 def _changes(splits: bool) -> tuple[Change, ...]:
@@ -334,9 +313,11 @@ def _changes(splits: bool) -> tuple[Change, ...]:
         _sequence_parallel,
         *(_zero(stage) for stage in (1, 2, 3)),
         *(_tensor(factor, splits) for factor in (2, 4, 8)),
-        *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
-        *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
-        *(_experts(factor) for factor in (2, 4, 8)),
+        *(
+            _degree(f"{kind}_parallel", f"{kind[0]}p", factor)
+            for kind in _KINDS
+            for factor in (2, 4, 8)
+        ),
         _offload,
     )
 

@@ -277,6 +277,8 @@ class Machine:
         return self.node_network_bytes_per_s * self.domain / self.gpus_per_node
 
 
+SENT = 0.6
+"""Part of a link's rate that one send reaches; a round number."""
 ALL_REDUCE, GATHER = 2.0, 1.0
 """Passes of a ring over the buffer: reduce-scatter and all-gather, or either."""
 _ONE_CARD_BYTES_PER_S = 12.5e9

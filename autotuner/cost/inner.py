@@ -62,7 +62,7 @@ from .weights import (
     shared_weights,
 )
 
-_MATRICES = 8
+GATHERED_MATRICES = 8
 """Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
 
 
@@ -208,12 +208,7 @@ def _activation_bytes(workload: Workload, inner: InnerLayouts) -> Floats:
     return np.asarray(tokens * hidden * workload.precision.value_bytes, np.float64)
 
 
-def _tensor_s(
-    stack: Stack,
-    inner: InnerLayouts,
-    machine: Machine,
-    times: LayerTimes,
-) -> Floats:
+def _tensor_s(stack: Stack, inner: InnerLayouts, machine: Machine, times: LayerTimes) -> Floats:
     """An all-reduce after the MLP and each attention of a pass (Shoeybi et al. 2019, section 3).
 
     If the sequence is parallel, they are gathers and scatters of the same bytes.
@@ -224,11 +219,8 @@ def _tensor_s(
         Group(inner.tensor_U, np.ones_like(inner.tensor_U), world=inner.world_U),
         _activation_bytes(workload, inner),
     )
-    hidden_share = (
-        physics.async_tensor_overlap
-        if is_tensor_async(workload.software)
-        else physics.tensor_overlap
-    )
+    is_async = is_tensor_async(workload.software)
+    hidden_share = physics.async_tensor_overlap if is_async else physics.tensor_overlap
     hidden = np.minimum(sums * one * hidden_share, times.products_s_U)
     waits = sums * physics.straggler_s * (inner.tensor_U - 1)
     return np.asarray(sums * one - hidden + waits)
@@ -248,7 +240,12 @@ def _context_s(workload: Workload, inner: InnerLayouts, machine: Machine, busy: 
         tokens * keys * workload.precision.value_bytes,
         passes=GATHER,
     )
-    return np.asarray(np.maximum(3.0 * moved - 0.3 * busy, 0.1 * moved))
+    return np.asarray(np.maximum(3.0 * moved - _RING_HIDING * busy, _RING_EXPOSED * moved))
+
+
+_RING_HIDING, _RING_EXPOSED = 0.3, 0.1
+"""Part of a layer's computing that hides the ring, and least part of one way round that nothing
+hides; round numbers, with which ``Physics`` was fitted."""
 
 
 def _routing_s(
@@ -310,7 +307,7 @@ def _gather_s(
     dense = dense_layer_weights(model) if experts is None else shared_weights(model, experts)
     routed = 0 if experts is None else expert_weights(model, experts)
     owners = np.where(inner.sharded_U, inner.data_U * inner.context_U, 1)
-    pieces = 1 if has_flat_gathers(workload.software) else _MATRICES
+    pieces = 1 if has_flat_gathers(workload.software) else GATHERED_MATRICES
 
     def of(weights: Floats | int, apart: Ints) -> Floats:
         ranks, stride = np.maximum(1, owners // apart), inner.tensor_U * apart

@@ -327,10 +327,7 @@ def forward_backward_s(
     Only the FLOPs of a matrix product are known here, so it counts as a product of equal sides, or
     for as long as its bytes need, whichever is longer.
 
-    Args:
-        operations: operations of forward and backward of the traced micro-batch.
-        kernels: kernels of the GPU in the wanted precision.
-        share: samples over traced samples.
+    ``operations``: operations of forward and backward of the traced micro-batch.
     """
     if not operations:
         return float("nan")

@@ -171,7 +171,7 @@ Product: TypeAlias = tuple[Numbers, Numbers, Numbers, Numbers]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttentionTimes:
-    """Attention of one layer; ``again_s`` computes the expanded latents once more."""
+    """Attention of one layer; ``again_s`` computes the projections from latents once more."""
 
     forward_s: Floats
     backward_s: Floats
@@ -192,6 +192,9 @@ def attention_times(stack: Stack, inner: InnerLayouts, kernels: Kernels) -> Atte
     flops = _flops(attention_products(model, alone, tokens), inner)
     flops = flops + _flops(cross_products(stack, alone, tokens), inner)
     products_s = sum(each_s, np.zeros(()))
+    again: Floats | float = 0.0
+    if (latent := model.latent) is not None and repeats_modules(workload.software):
+        again = each_s[-2] + (0.0 if latent.query_rank is None else each_s[2])
     core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
     others = [(core_f, core_b, core_flops), *_cross_core(stack, inner, kernels)]
     return AttentionTimes(
@@ -201,7 +204,7 @@ def attention_times(stack: Stack, inner: InnerLayouts, kernels: Kernels) -> Atte
         core_s=core_f,
         flops=sum((one[2] for one in others), flops),
         unfused_U=unfused,
-        again_s=_latents_s(workload, each_s),
+        again_s=again,
     )
 
 
@@ -249,14 +252,6 @@ def layer_times(
         forward_flops_U=attention.flops + _flops(whole, inner),
         unfused_U=attention.unfused_U,
     )
-
-
-def _latents_s(workload: Workload, projections_s: list[Floats]) -> Floats | float:
-    """The projections of ``attention_products`` that are from latents."""
-    latent = workload.architecture.latent
-    if latent is None or not repeats_modules(workload.software):
-        return 0.0
-    return projections_s[-2] + (0.0 if latent.query_rank is None else projections_s[2])
 
 
 def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
@@ -386,6 +381,13 @@ _SORTS = 4
 _ROUTED_BYTES = 2
 
 
+_NARROW, _WIDE_HEAD = 0.6, 128
+"""Rate of flash attention on the narrowest heads over the rate on heads of this width, which
+kernels are made for; a straight line between them, with which ``Physics`` was fitted."""
+_FLASH_BACKWARD = 2.5
+"""Operations of flash attention's backward pass over its forward pass: five products for two."""
+_SCORES_BACKWARD = 1.6
+"""Traffic of unfused scores in a backward pass over a forward pass; fitted with ``Physics``."""
 _LEAST_ALIGNED = 4
 """Numbers of a row that must be loaded together for tensor cores: cuBLAS has kernels for rows that
 begin at multiples of 8 bytes, and slow ones below (FASOP's forward passes of 100-wide heads,
@@ -400,16 +402,13 @@ def _attention_core(
     Over ``keys`` keys; by default over the sample's own tokens, as far as the window goes.
 
     A flash kernel skips the masked half of causal attention and recomputes the scores in its
-    backward pass (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
+    backward pass (Dao 2023, arXiv:2307.08691), see ``_FLASH_BACKWARD``.
     """
     model, physics = workload.architecture, kernels.physics
     if model.state is not None:
         return _state_core(workload, model.state, inner, kernels)
-    keys = (
-        min(workload.sequence_length, model.window or workload.sequence_length)
-        if keys is None
-        else keys
-    )
+    if keys is None:
+        keys = min(workload.sequence_length, model.window or workload.sequence_length)
     latent = model.latent
     width = model.head if latent is None else model.head + latent.rope_head
     value = model.head if latent is None else latent.value_head
@@ -417,37 +416,39 @@ def _attention_core(
     tokens = _tokens(workload, inner)
     full = 2.0 * tokens * keys * heads * (width + value)
     masked = 0.5 if model.causal and keys == workload.sequence_length else 1.0
-    unaligned = width % _LEAST_ALIGNED != 0
     if _runs_flash(workload, kernels):
-        narrow = min(1.0, 0.6 + 0.4 * width / 128) if kernels.widening == 1.0 else 1.0
-        rate, back = (each * narrow for each in _flash_rates(workload, kernels))
-        forward, backward = full * masked / rate, 2.5 * full * masked / back
+        rate, back = _flash_rates(workload, kernels, width)
+        forward, backward = full * masked / rate, _FLASH_BACKWARD * full * masked / back
         extra = kernels.physics.kernel_s
         return forward + extra, backward + 3 * extra, full * masked, np.zeros(len(tokens))
+    is_aligned = width % _LEAST_ALIGNED == 0
     rate = kernels.core.reached_flops_per_s
-    rate *= physics.misaligned_attention if unaligned else physics.unfused_attention
+    rate *= physics.unfused_attention if is_aligned else physics.misaligned_attention
     batches = inner.micro_U * heads
     unfused = (batches % 4 != 0).astype(np.float64)
     passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
     scores = 2.0 * tokens * keys * heads * passes * kernels.widening / kernels.bytes_per_s
-    return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
+    backward = 2.0 * full / rate + _SCORES_BACKWARD * scores
+    return full / rate + scores, backward, full * masked, unfused
 
 
-def _flash_rates(workload: Workload, kernels: Kernels) -> tuple[float, float]:
-    """Operations a second of flash attention, forward and backward.
+def _flash_rates(workload: Workload, kernels: Kernels, width: int) -> tuple[float, float]:
+    """Operations a second of flash attention, forward and backward, on heads of a width.
 
     If a GPU's own attention was measured, every code is taken to call it: torch, Megatron-Core
     and Transformer Engine do so on Hopper's successors.
     """
-    gpu, physics, is_half = kernels.accelerator, kernels.physics, kernels.widening == 1.0
-    if is_half and gpu.attention is not None and gpu.attention_backward is not None:
-        return gpu.half_flops_per_s * gpu.attention, gpu.half_flops_per_s * gpu.attention_backward
-    if not is_half:
+    gpu, physics = kernels.accelerator, kernels.physics
+    if kernels.widening != 1.0:
         plain = gpu.fp32_flops_per_s * gpu.fp32_reached * _FP32_ATTENTION
         return plain, plain
     rate = kernels.core.reached_flops_per_s * gpu.flash
     rate *= physics.engine_attention if workload.software.transformer_engine else 1.0
-    return rate, rate * physics.flash_backward
+    back = rate * physics.flash_backward
+    if gpu.attention is not None and gpu.attention_backward is not None:
+        rate, back = (gpu.half_flops_per_s * x for x in (gpu.attention, gpu.attention_backward))
+    narrow = min(1.0, _NARROW + (1.0 - _NARROW) * width / _WIDE_HEAD)
+    return rate * narrow, back * narrow
 
 
 _FP32_ATTENTION = 0.37

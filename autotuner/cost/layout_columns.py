@@ -63,6 +63,11 @@ class LayoutColumns:
         """Length of each axis, all columns broadcast."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in _NAMES))
 
+    def in_sequences(self, workload: Workload) -> LayoutColumns:
+        """The layouts with micro-batches of sequences if a sample has several."""
+        count = workload.sequences_per_sample
+        return self if count == 1 else replace(self, micro_batch_C=self.micro_batch_C * count)
+
     @property
     def shards_C(self) -> Ints:
         """Ranks over which ZeRO shards."""
@@ -223,13 +228,16 @@ class InnerLayouts:
     world_U: Ints
 
 
+_INNER_NAMES = tuple(column.name for column in fields(InnerLayouts))
+
+
 def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
     """The distinct inner layouts, and the number of each candidate's inner layout.
 
     If columns broadcast, each axis is handled separately: a grid costs as much as its edges.
     """
     sharded = layouts.zero_stage_C >= 3
-    columns: tuple[Ints, ...] = (
+    columns: tuple[Ints, ...] = (  # as InnerLayouts has them
         layouts.tensor_C,
         layouts.context_C,
         layouts.expert_C,
@@ -247,19 +255,9 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         which = which.reshape(shape)
     else:
         flat, which = _on_axes(columns)
-    tensor, context, expert, micro, recompute, sequence, gathered, data, world = flat
-    inner = InnerLayouts(
-        tensor_U=tensor,
-        context_U=context,
-        expert_U=expert,
-        micro_U=micro,
-        recompute_U=recompute,
-        sequence_U=sequence.astype(np.bool_),
-        sharded_U=gathered.astype(np.bool_),
-        data_U=data,
-        world_U=world,
-    )
-    return inner, which
+    columns_U: dict[str, Any] = dict(zip(_INNER_NAMES, flat, strict=True))
+    switches = {name: columns_U[name].astype(np.bool_) for name in ("sequence_U", "sharded_U")}
+    return InnerLayouts(**{**columns_U, **switches}), which
 
 
 def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerLayouts, Ints]:
@@ -279,7 +277,7 @@ def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerL
             data_U,
         )
     )
-    return InnerLayouts(**{f.name: getattr(inner, f.name)[first] for f in fields(inner)}), which
+    return InnerLayouts(**{name: getattr(inner, name)[first] for name in _INNER_NAMES}), which
 
 
 def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
@@ -374,12 +372,8 @@ def border_byte_s(
     Each rank sends to the rank ``stage_ranks`` later, all of a node at once through its cards; the
     stages fill nodes of ``node`` ranks in order.
 
-    Args:
-        stages: of the pipeline.
-        stage_ranks: of each stage.
-        node: ranks of a node.
-        link_s: seconds of a byte over the link of one rank.
-        cards_s: seconds of a byte through all cards of a node.
+    ``link_s``: seconds of a byte over the link of one rank. ``cards_s``: seconds of a byte through
+    all cards of a node.
     """
     first = np.arange(stages - 1) * stage_ranks
     if stage_ranks >= node:

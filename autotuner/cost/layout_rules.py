@@ -8,6 +8,7 @@ Shapes: S = stages, C = candidates. The last stage has the head, the first one t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ import numpy as np
 from autoconf_launch.core import Architecture, Layout
 
 from ..space import Bools, Floats, Ints
-from .hardware import Machine, domain_cards_bytes_per_s
+from .hardware import SENT, Machine, domain_cards_bytes_per_s
 from .layout_columns import FULL, LayoutColumns, border_byte_s, layers_on, stage_layers
 
 Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
@@ -47,25 +48,10 @@ def _layers(a: Architecture) -> int:
     return a.layers + a.encoder_layers
 
 
-def _tp_ffn(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    ffn = np.gcd(a.ffn, a.experts.ffn) if a.experts else a.ffn
-    return np.asarray(ffn % x.tensor_C == 0)
-
-
 def _vpp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     divides = _layers(a) % (x.pipeline_C * x.virtual_C) == 0
     balanced = (_layers(a) + 2) % (x.pipeline_C * x.virtual_C) == 0
     return np.asarray((x.virtual_C == 1) | divides | balanced)
-
-
-def _cp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    parts = np.where(x.context_C > 1, 2 * x.context_C, 1)
-    return np.asarray(sequence % parts == 0)
-
-
-def _sp_sequence(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    parts = np.where(x.sequence_parallel_C, x.tensor_C * x.context_C, 1)
-    return np.asarray(sequence % parts == 0)
 
 
 def _some_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -90,7 +76,13 @@ RULES: tuple[LayoutRule, ...] = (
         "neither divides {kv_heads} key-value heads nor is a multiple of them",
         lambda x, a, sequence: (a.kv_heads % x.tensor_C == 0) | (x.tensor_C % a.kv_heads == 0),
     ),
-    LayoutRule("tp_ffn", "tensor_C", "tp", "does not divide the MLP's {ffn}", _tp_ffn),
+    LayoutRule(
+        "tp_ffn",
+        "tensor_C",
+        "tp",
+        "does not divide the MLP's {ffn}",
+        lambda x, a, _: math.gcd(a.ffn, a.experts.ffn if a.experts else a.ffn) % x.tensor_C == 0,
+    ),
     LayoutRule(
         "pp_layers",
         "pipeline_C",
@@ -124,7 +116,7 @@ RULES: tuple[LayoutRule, ...] = (
         "context_C",
         "cp",
         "does not split {sequence} tokens into two equal parts for each rank",
-        _cp_sequence,
+        lambda x, a, sequence: sequence % np.where(x.context_C > 1, 2 * x.context_C, 1) == 0,
     ),
     LayoutRule(
         "ep_experts",
@@ -152,7 +144,9 @@ RULES: tuple[LayoutRule, ...] = (
         "tensor_C",
         "tp",
         "does not divide {sequence} tokens, which sequence-parallel needs",
-        _sp_sequence,
+        lambda x, a, sequence: (
+            sequence % np.where(x.sequence_parallel_C, x.tensor_C * x.context_C, 1) == 0
+        ),
     ),
     LayoutRule(
         "offload_zero",
@@ -180,14 +174,7 @@ def rows_obeying(columns: LayoutColumns, a: Architecture, sequence: int) -> Bool
 
 
 def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """A sentence on the first rule that a layout breaks, with valid values; "" if none.
-
-    Args:
-        layout: the layout.
-        columns: the layout as one row.
-        a: the model.
-        sequence: tokens of a sample.
-    """
+    """A sentence on the first rule that a layout breaks, with valid values; "" if none."""
     for rule in RULES:
         if rule.keep(columns, a, sequence).all():
             continue
@@ -250,12 +237,9 @@ class Stages:
     ) -> Stages:
         """Look at ``stage_SC`` of each candidate's pipeline.
 
-        Args:
-            stage_SC: numbers of stages.
-            columns: the candidates.
-            layers: of the model.
-            given_SC: layers of every stage if they are not even; stages are then all of them. If
-                there are more numbers than stages, the last stages are all looked at.
+        ``stage_SC``: numbers of stages. ``given_SC``: layers of every stage if they are not even;
+        stages are then all of them. If there are more numbers than stages, the last stages are all
+        looked at.
         """
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
         if given_SC is not None:
@@ -282,10 +266,7 @@ def stages_of_peak(columns: LayoutColumns, leading_layers: int, layers: int) -> 
     Under 1F1B the waiting micro-batches fall from stage to stage, so that only the first stage of
     each make can be the fullest.
 
-    Args:
-        columns: the layouts.
-        leading_layers: layers of another make that come first (encoder, dense before experts).
-        layers: all layers.
+    ``leading_layers``: layers of another make that come first (encoder, dense before experts).
     """
     last = columns.pipeline_C - 1
     rows = [np.zeros_like(last)]
@@ -314,10 +295,6 @@ def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
 
 _ROUNDING = 1e-6
 """By which a mean of equal layers may be off."""
-
-
-_SENT = 0.6
-"""Part of a link's rate that one send reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -394,7 +371,7 @@ def _byte_seconds(machine: Machine, stages: int, ranks: int) -> tuple[float, ...
     if machine.linked_gpus is not None and ranks <= node:
         node = node // ranks * ranks
     nodes = -(-stages * ranks // node)
-    link_s = 1.0 / (_SENT * machine.link.bytes_per_s)
+    link_s = 1.0 / (SENT * machine.link.bytes_per_s)
     rank_s = 1.0 / domain_cards_bytes_per_s(machine) if nodes > 1 else 0.0
     border_s = border_byte_s(stages, ranks, node, link_s=link_s, cards_s=rank_s)
     cards_s = min(ranks, node) * rank_s

@@ -469,7 +469,7 @@ def memory_bytes(
             few of which one is the fullest.
         given_SC: layers of each of ``stages``, which are then all of them; None: they are even.
     """
-    weights = model_weights(workload.architecture)
+    columns, weights = columns.in_sequences(workload), model_weights(workload.architecture)
     leading = weights.encoder_layers + weights.dense_layers
     layers = leading + weights.repeated_layers
     if stages is None:

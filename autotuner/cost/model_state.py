@@ -143,16 +143,16 @@ def trained_weights(workload: Workload) -> ModelWeights:
         return _adapters(a, weights, workload.lora_rank)
     if not workload.frozen:
         return weights
-    return ModelWeights(
-        embedding=0 if FrozenPart.EMBEDDING in workload.frozen else weights.embedding,
-        head=0 if FrozenPart.HEAD in workload.frozen else weights.head,
-        tied_head=0 if FrozenPart.EMBEDDING in workload.frozen else weights.tied_head,
-        encoder=_unfrozen(weights.encoder, workload.frozen),
-        encoder_layers=weights.encoder_layers,
-        dense=_unfrozen(weights.dense, workload.frozen),
-        dense_layers=weights.dense_layers,
-        repeated=_unfrozen(weights.repeated, workload.frozen),
-        repeated_layers=weights.repeated_layers,
+    frozen = workload.frozen
+    return replace(
+        weights,
+        embedding=0 if FrozenPart.EMBEDDING in frozen else weights.embedding,
+        head=0 if FrozenPart.HEAD in frozen else weights.head,
+        tied_head=0 if FrozenPart.EMBEDDING in frozen else weights.tied_head,
+        encoder=_unfrozen(weights.encoder, frozen),
+        dense=_unfrozen(weights.dense, frozen),
+        repeated=_unfrozen(weights.repeated, frozen),
+        spare=0,
     )
 
 
@@ -175,7 +175,7 @@ def _unfrozen(layer: LayerWeights, frozen: frozenset[FrozenPart]) -> LayerWeight
 
 
 def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights:
-    def of(layer: LayerWeights, *, sparse: bool, crossed: bool) -> LayerWeights:
+    def of(*, sparse: bool, crossed: bool) -> LayerWeights:
         queries, keys = a.heads * a.head, a.kv_heads * a.head
         attention = 2 * rank * (2 * a.hidden + queries + keys) * (2 if crossed else 1)
         matrices = 3 if a.gated else 2
@@ -190,16 +190,11 @@ def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights
         )
 
     crossed = a.encoder_layers > 0
-    return ModelWeights(
-        embedding=0,
-        head=0,
-        tied_head=0,
-        encoder=of(weights.encoder, sparse=False, crossed=False),
-        encoder_layers=weights.encoder_layers,
-        dense=of(weights.dense, sparse=False, crossed=crossed),
-        dense_layers=weights.dense_layers,
-        repeated=of(weights.repeated, sparse=a.experts is not None, crossed=crossed),
-        repeated_layers=weights.repeated_layers,
+    return replace(
+        weights.in_layers(),
+        encoder=of(sparse=False, crossed=False),
+        dense=of(sparse=False, crossed=crossed),
+        repeated=of(sparse=a.experts is not None, crossed=crossed),
     )
 
 
@@ -295,11 +290,7 @@ def resting_bytes(
 ) -> Floats:
     """Bytes of one part on each rank, by what its framework shards at which ZeRO stage.
 
-    Args:
-        part: a field of ``_Bytes``.
-        counts: the weights that have it.
-        columns: the layouts.
-        workload: the training.
+    ``part``: a field of ``_Bytes``.
     """
     rules = [_rule(part, stage, workload) for stage in range(_STAGES)]
     whole = np.array([rule.whole for rule in rules])[columns.zero_stage_C]

@@ -16,7 +16,7 @@ import numpy as np
 
 from autoconf_launch.core import ModelSpec, Recompute, Workload
 
-from ..space import CandidateTable, Floats, Ints
+from ..space import Bools, CandidateTable, Floats, Ints
 from .hardware import (
     ALL_REDUCE,
     DEFAULT_PHYSICS,
@@ -24,6 +24,7 @@ from .hardware import (
     Group,
     Machine,
     Network,
+    Physics,
     exposed_s,
     ring_s,
 )
@@ -45,17 +46,42 @@ from .software import overlaps_reduction
 from .weights import all_layers, covered_rows, embedding_weights, repeated_names
 
 
-def zero_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
+def zero_exchanges(
+    layouts: LayoutColumns, plain_C: Bools | bool = True
+) -> tuple[Floats, Floats, Floats]:
     """Number of whole sums of gradients, scatters, and gathers of weights in a step.
+
+    Rows that are not plain data parallelism are FSDP2 in our runtime at every stage: below stage 2
+    and in a pipeline it scatters only with the last micro-batch.
 
     Source:
         Rajbhandari et al. 2020, "ZeRO", section 7.
     """
     stage, times = layouts.zero_stage_C, layouts.accumulation_C
-    sums = np.where(stage < 2, 1.0, 0.0)
-    scatters = np.where(stage < 2, 0.0, times)
-    gathers = np.where(stage == 2, 1.0, 0.0) + np.where(stage > 2, 2.0 * times, 0.0)
-    return sums, scatters, gathers
+    sums = np.where((stage < 2) & plain_C, 1.0, 0.0)
+    is_late_C = np.logical_not(plain_C) & ((stage < 2) | (layouts.pipeline_C > 1))
+    scatters = np.where(sums > 0, 0.0, np.where(is_late_C, 1.0, times))
+    gathers = np.where(stage > np.where(plain_C, 1, 0), 1.0, 0.0)
+    return sums, scatters, np.where(stage > 2, 2.0 * times, gathers)
+
+
+def reduction_passes(layouts: LayoutColumns) -> Floats:
+    """All-reduces that gradients need in a step; ZeRO 3's exchanges are part of its layers."""
+    sums, scatters, gathers = zero_exchanges(layouts)
+    return np.where(layouts.zero_stage_C >= 3, 0.0, sums + (scatters + gathers) / ALL_REDUCE)
+
+
+BACKWARD = 0.6
+"""Part of forward and backward during which gradients can be reduced."""
+MOST_HIDDEN = 0.5
+"""Largest part of a reduction that a backward pass hides, and the part of the exchanges of sharded
+embeddings that other work hides; a round number, with which ``Physics`` was fitted."""
+
+
+def beyond_backward_s(exchange_s: Floats, busy_s: Floats, physics: Physics) -> Floats:
+    """Seconds of a reduction beyond what a backward pass of ``busy_s`` hides."""
+    hidden = physics.shard_overlap * (BACKWARD * busy_s)
+    return np.asarray(exchange_s - np.minimum(MOST_HIDDEN * exchange_s, hidden))
 
 
 def gradient_exchange_s(
@@ -78,22 +104,15 @@ def gradient_exchange_s(
         stride_C = layouts.tensor_C * layouts.expert_C
         same = Group(layouts.expert_shards_C, stride_C, world=layouts.world_C)
         once = once + ring_s(machine, same, routed * size, passes=ALL_REDUCE)
-    sums, scatters, gathers = zero_exchanges(layouts)
-    passes = sums + (scatters + gathers) / ALL_REDUCE
-    whole = np.where(layouts.zero_stage_C >= 3, 0.0, once * passes)
+    whole = np.asarray(once * reduction_passes(layouts))
     if overlaps_reduction(workload.software):
-        hidden = machine.physics.shard_overlap * (BACKWARD * busy_s_C)
-        whole = whole - np.minimum(0.5 * whole, hidden)
+        whole = beyond_backward_s(whole, busy_s_C, machine.physics)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
         whole = whole + _tied_s(layouts, workload, machine, words)
     if (layouts.zero_stage_C >= 3).any():
         whole = whole + _outside_s(layouts, workload, machine, words)
     return np.asarray(whole)
-
-
-BACKWARD = 0.6
-"""Part of forward and backward during which gradients can be reduced."""
 
 
 def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
@@ -109,10 +128,7 @@ def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words:
 
 
 def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
-    """Sharded embeddings are gathered twice, their gradients scattered, in each micro-batch.
-
-    Half of it is hidden behind other work.
-    """
+    """Sharded embeddings are gathered twice, their gradients scattered, in each micro-batch."""
     passes = 2.0 + trained_share(workload)
     gathered = ring_s(
         machine,
@@ -124,7 +140,7 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
         np.asarray(passes * words * workload.precision.value_bytes),
         passes=GATHER,
     )
-    return np.asarray(0.5 * gathered * layouts.accumulation_C)
+    return np.asarray(MOST_HIDDEN * gathered * layouts.accumulation_C)
 
 
 def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
@@ -159,13 +175,7 @@ def runtime_exchange_s(
     The bytes and passes follow ``runtime/parallel``: DDP reduces buckets once a step, ZeRO 1 then
     broadcasts each weight, FSDP2 gathers units of blocks and scatters their gradients with each
     micro-batch. gloo scatters by a whole reduction, NCCL in one pass. Beyond plain data
-    parallelism all stages are FSDP2 (``late_exchanges``).
-
-    Args:
-        table: the candidates.
-        workload: a profiled model and its precision.
-        network: between the ranks.
-        micro_batch_s_C: forward and backward of one micro-batch.
+    parallelism all stages are FSDP2 (``zero_exchanges``).
     """
     layouts, spec = LayoutColumns.from_table(table), profiled_model(workload)
     held = HeldValues.of(spec, table)
@@ -185,10 +195,7 @@ def runtime_exchange_s(
     scattered = network.rings_s(shards_C, units, passes * held.trained_C * _REDUCED_BYTES)
     scattered = scattered + np.where(ranks_C > shards_C, copied, 0.0)
     gathered = network.rings_s(shards_C, units, held.values_C * workload.precision.value_bytes)
-    sums, scatters, gathers = zero_exchanges(layouts)
-    late, late_gathers = late_exchanges(layouts)
-    sums = np.where(plain_C, sums, 0.0)
-    scatters, gathers = np.where(plain_C, scatters, late), np.where(plain_C, gathers, late_gathers)
+    sums, scatters, gathers = zero_exchanges(layouts, plain_C)
     sharded = scattered * scatters + gathered * gathers
     if network.overlaps:
         computing = micro_batch_s_C * layouts.accumulation_C
@@ -196,17 +203,6 @@ def runtime_exchange_s(
     exposed = summed * sums + broadcast * (plain_C & (layouts.zero_stage_C == 1)) + sharded
     once = np.where(ranks_C > 1, exposed, 0.0) + _joined_gradients_s(layouts, spec, network, held)
     return np.asarray(once, np.float64)
-
-
-def late_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats]:
-    """Scatters of gradients and gathers of weights in a step, beyond plain data parallelism.
-
-    Stages 0 and 1 do so with the last micro-batch, schedules of a pipeline at every stage.
-    """
-    stage, times = layouts.zero_stage_C, layouts.accumulation_C
-    once = (stage < 2) | (layouts.pipeline_C > 1)
-    gathers = np.where(stage == 3, 2.0 * times, np.where(stage > 0, 1.0, 0.0))
-    return np.where(once, 1.0, times), gathers
 
 
 def _joined_gradients_s(
@@ -279,7 +275,7 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
         parts = _combine(columns, kernels, exchange, sends=sends)
         return replace(parts, frozen_s_C=frozen_passes_s(columns, workload, machine))
 
-    return _recomputed_in_part(layouts, kernels.layers, of)
+    return _recomputed_in_part(layouts.in_sequences(workload), kernels.layers, of)
 
 
 def profiled_step_parts(
@@ -290,11 +286,8 @@ def profiled_step_parts(
 ) -> StepParts:
     """Parts of a step of a model that was run or traced; NaN if no formula covers the row.
 
-    Args:
-        table: the candidates.
-        workload: a profiled model and its precision.
-        network: network between ranks; None skips communication.
-        kernels: seconds of micro-batches; by default from the model's profile.
+    ``network``: None skips communication. ``kernels``: seconds of micro-batches; by default from
+    the model's profile.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     times = kernels or ProfiledLines(spec=spec, value_bytes=size, network=network)

@@ -81,6 +81,10 @@ class ModelWeights:
             + self.spare
         )
 
+    def in_layers(self) -> ModelWeights:
+        """Only the weights of the layers."""
+        return replace(self, embedding=0, head=0, tied_head=0, spare=0)
+
 
 def parameters(architecture: Architecture) -> int:
     """All weights, as the published implementation counts them."""
@@ -246,16 +250,7 @@ def layer_matrices(weights: ModelWeights) -> ModelWeights:
     encoder, dense, repeated = (
         replace(layer, whole=0) for layer in (weights.encoder, weights.dense, weights.repeated)
     )
-    return replace(
-        weights,
-        embedding=0,
-        head=0,
-        tied_head=0,
-        encoder=encoder,
-        dense=dense,
-        repeated=repeated,
-        spare=0,
-    )
+    return replace(weights.in_layers(), encoder=encoder, dense=dense, repeated=repeated)
 
 
 def all_layers(model: Architecture) -> int:
@@ -403,13 +398,6 @@ def held_activations(
 
     First kept activations, then the recomputed activations of one block at a time; NaN if blocks
     do not say.
-
-    Args:
-        spec: the model.
-        pieces: its blocks on the stages.
-        columns: the layouts.
-        waiting_SC: micro-batches that a stage holds at once.
-        compute_bytes: size of a value in the computation.
     """
     layers = pieces.repeated_total(lambda block: 1.0)
     covered_SC = np.where(columns.recompute_layers_C < 0, layers, columns.recompute_layers_C)
@@ -486,14 +474,6 @@ def fsdp_gathered_bytes(
     Stages 0 and 1 are DDP under autocast, which keeps 16-bit copies. Stage 2 keeps gathered
     weights, and stage 3 does too with a pipeline (torchtitan: a gather for each micro-batch would
     cost more); otherwise only some units are gathered at once.
-
-    Args:
-        columns: the layouts.
-        whole: weights of the rank.
-        units: weights of the units that are gathered at once.
-        casts_bytes: autocast's copies of all weights.
-        reduced_bytes: gradients on their way.
-        value_bytes: size of a gathered weight.
     """
     is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
     gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes

@@ -20,4 +20,4 @@ from .noise import (
     t_quantile,
 )
 from .presets import EFFORTS, NORMAL, Effort
-from .stop_rule import FEWEST_TIMED, Pace, StopRule
+from .stop_rule import FEWEST_TIMED, StopRule, as_fast_s

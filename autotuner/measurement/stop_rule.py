@@ -95,32 +95,10 @@ def _steps_needed(noise: Noise, precision: float, *, most: int) -> int | None:
     return None
 
 
-class Pace:
-    """Applies the stop rule to a trial and the best trial so far."""
-
-    def __init__(self, objective: Objective, rule: StopRule | None = None) -> None:
-        self._objective = objective
-        self._rule = rule or StopRule()
-
-    def end_step(
-        self,
-        trial: Trial,
-        step_s: Sequence[float],
-        best: Record | None,
-        noise: Noise,
-    ) -> int:
-        """The step at which a running trial must end, after these steps of its slowest ranks.
-
-        Args:
-            trial: the running trial.
-            step_s: seconds of each step from the first on.
-            best: the best trial so far.
-            noise: noise of all launches so far.
-        """
-        measured = best.measurement if best else None
-        if measured is None:
-            return self._rule(step_s, None, noise)
-        samples = trial.candidate.layout.global_batch
-        work = self._objective.cost_s(measured.mean_step_s, measured.samples_per_step)
-        as_fast_s = work / self._objective.cost_s(1.0, samples)
-        return self._rule(step_s, as_fast_s, noise)
+def as_fast_s(trial: Trial, best: Record | None, objective: Objective) -> float | None:
+    """Step of a trial at the speed of the best one; None before anything was measured."""
+    measured = best.measurement if best else None
+    if measured is None:
+        return None
+    work = objective.cost_s(measured.mean_step_s, measured.samples_per_step)
+    return work / objective.cost_s(1.0, trial.candidate.layout.global_batch)

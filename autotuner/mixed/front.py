@@ -76,11 +76,7 @@ def price_range(
 ) -> PriceRange | None:
     """Prices of a kind of node between which the first row of a choice stays the first.
 
-    Args:
-        rows: the best row of each part.
-        choice: the criterion.
-        kinds: of nodes, all with prices.
-        kind: number of the kind whose price moves.
+    ``kinds``: of nodes, all with prices. ``kind``: number of the kind whose price moves.
 
     Returns:
         None if nothing is within the limits.

@@ -99,11 +99,7 @@ def with_measured(
     If the host is predicted to be slower than the device at one sample, the measured time is
     the host's time, which larger micro-batches share; else all parts scale with it.
 
-    Args:
-        predicted: of the inner layouts, all of measured numbers of tensor ranks.
-        inner: these layouts.
-        roofline: that predicted them.
-        measured: on such a GPU.
+    ``predicted``: of the inner layouts, all of measured numbers of tensor ranks.
     """
     ones, nothing = np.ones_like(inner.micro_U), np.zeros_like(inner.recompute_U)
     base = roofline.inner_times(replace(inner, micro_U=ones, recompute_U=nothing))

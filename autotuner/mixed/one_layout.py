@@ -34,10 +34,7 @@ def replica_kinds(
 ) -> Bools:
     """Masks of replicas with a rank on a kind in a stage: shape (replicas, stages, kinds).
 
-    Args:
-        order: the kind of each node, in the order of ranks.
-        kinds: of nodes.
-        columns: one layout.
+    ``order``: the kind of each node, in the order of ranks.
     """
     slots = np.repeat(np.array(order), [kinds[kind].gpus for kind in order])
     data, stages = int(columns.data_C[0]), int(columns.pipeline_C[0])
@@ -67,13 +64,7 @@ def uneven_seconds(
 ) -> StageSeconds:
     """Seconds of one layout whose replicas have their own micro-batches.
 
-    Args:
-        columns: one layout.
-        places: places of its stages.
-        workload: a model known by its shapes.
-        kinds: of nodes.
-        micro_SK: the largest micro-batch of each kind in each stage.
-        layers: of each stage.
+    ``micro_SK``: the largest micro-batch of each kind in each stage.
     """
     share = decoder_share(workload.architecture, np.array([layers]))
     largest = with_micro_batch(columns, int(micro_SK.max()))
@@ -113,10 +104,7 @@ def uneven_peaks(
 def share_samples(seconds_DB: Floats, most_D: Ints, total: int) -> Ints | None:
     """Samples of each replica, at least one; None if they have no room for all.
 
-    Args:
-        seconds_DB: seconds of each replica with 1, 2, … samples, not falling.
-        most_D: samples for which it has room.
-        total: samples of all.
+    ``seconds_DB``: seconds of each replica with 1, 2, … samples, not falling.
     """
     if most_D.min() < 1 or most_D.sum() < total or len(most_D) > total:
         return None
@@ -147,13 +135,7 @@ def uneven_samples(
 ) -> tuple[int, ...] | None:
     """The best micro-batch of each replica of one layout; None if equal ones are best.
 
-    Args:
-        columns: the layout.
-        places: places of its stages.
-        order: the kind of each node, in the order of ranks.
-        workload: a model known by its shapes.
-        kinds: of nodes.
-        layers: of each stage.
+    ``order``: the kind of each node, in the order of ranks.
     """
     here_DSK = replica_kinds(order, kinds, columns)
     replicas = len(here_DSK)
@@ -226,13 +208,8 @@ def given_stages(
 ) -> GivenStages:
     """Price one layout.
 
-    Args:
-        columns: the layout as one row.
-        workload: a model known by its shapes.
-        kinds: of nodes.
-        order: the kind of each node, in the order of ranks; the layout fills them all.
-        layers: of each stage.
-        samples: micro-batch of each replica; default: the layout's.
+    ``order``: the kind of each node, in the order of ranks; the layout fills them all.
+    ``samples``: micro-batch of each replica; default: the layout's.
     """
     size = sum(kinds[kind].gpus for kind in order) // len(layers)
     split, orders = np.array([layers]), np.array([order], np.int64)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..cost import Machine, has_rails
+from ..cost import SENT, Machine, has_rails
 from ..space import Floats, Ints
 from .kinds import MachineKind
 
@@ -78,7 +78,7 @@ def place_stages(
         start_ON=end_ON - gpus_ON,
         end_ON=end_ON,
         card_s_ON=np.array([1.0 / cards_bytes_per_s(x.machine) for x in kinds])[order_ON],
-        link_s_ON=np.array([1.0 / (_SENT * x.machine.link.bytes_per_s) for x in kinds])[order_ON],
+        link_s_ON=np.array([1.0 / (SENT * x.machine.link.bytes_per_s) for x in kinds])[order_ON],
     )
     here_OSN = nodes.slots(np.arange(stages) * stage_ranks, stage_ranks)
     crosses_OS = (here_OSN > 0).sum(axis=2) > 1
@@ -98,10 +98,6 @@ def place_stages(
         cards_s_O=cards_s_O,
         tied_s_O=nodes.exchange_s(here_OSN[:, 0], here_OSN[:, -1]),
     )
-
-
-_SENT = 0.6
-"""Part of a link's rate that one send reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -22,9 +22,10 @@ from autoconf_launch.core import Architecture, Workload
 
 from ..cost import (
     ALL_REDUCE,
-    BACKWARD,
     GATHER,
+    GATHERED_MATRICES,
     GRADIENT_BYTES,
+    MOST_HIDDEN,
     InnerLayouts,
     InnerTimes,
     LayoutColumns,
@@ -32,6 +33,7 @@ from ..cost import (
     Roofline,
     Stack,
     all_layers,
+    beyond_backward_s,
     distinct,
     embedding_weights,
     exposed_s,
@@ -41,11 +43,11 @@ from ..cost import (
     link_s,
     overlaps_reduction,
     rank_weights,
+    reduction_passes,
     ring_share,
     stacks,
     trained_share,
     update_traffic_bytes,
-    zero_exchanges,
 )
 from ..space import Bools, Floats, Ints
 from .kinds import MachineKind, with_measured
@@ -53,7 +55,6 @@ from .places import StagePlaces
 
 _FORWARD = 1.0 / 3.0
 """Part of a layer's passes that is the forward one: a backward pass has two products for each."""
-_MATRICES = 8
 _OF_ALL_ROWS = frozenset({"overlaps", "physics"})
 _SECONDS: tuple[Callable[[InnerTimes], Floats], ...] = (
     lambda times: times.first_s_U,
@@ -145,8 +146,7 @@ class StageSeconds:
         weights = self.weights_RS + self.layer_weights_R[:, None] * layers_RS
         sums = self.reduced_s_RS * weights + self.reduce_start_s_RS
         if self.overlaps:
-            hidden = self.physics.shard_overlap * BACKWARD * busy_s_RS
-            sums = sums - np.minimum(0.5 * sums, hidden)
+            sums = beyond_backward_s(sums, busy_s_RS, self.physics)
         return np.asarray(sums + self.update_s_RS * weights)
 
 
@@ -222,7 +222,7 @@ def stage_seconds(
         stack: the encoder's or the decoder's layers; None: the mean layer.
     """
     rows = _Rows(
-        columns=columns,
+        columns=columns.in_sequences(workload),
         places=places,
         place_R=place_R,
         ranks_RSK=places.ranks_OSK[place_R],
@@ -328,8 +328,7 @@ def _reductions_s(
     ZeRO 1 and 2 scatter and gather; ZeRO 3's traffic is in its layers.
     """
     x, work = rows.columns, rows.workload
-    sums, scatters, gathers = zero_exchanges(x)
-    passes = np.where(x.zero_stage_C >= 3, 0.0, sums + (scatters + gathers) / ALL_REDUCE)
+    passes = reduction_passes(x)
     each = trained_share(work) * GRADIENT_BYTES
     even = all_layers(work.architecture) / weights_RS.shape[1]
     usual = (weights_RS + even * layer_weights_R[:, None]) * each
@@ -346,7 +345,7 @@ def _gathers_s(rows: _Rows, compute_s_RS: Floats, layer_weights_R: Floats) -> Fl
         (layer_weights_R * work.frozen_matrix_bytes)[:, None], compute_s_RS.shape
     )
     line, start = rows.ring_lines(buffer, GATHER)
-    pieces = 1 if has_flat_gathers(work.software) else _MATRICES
+    pieces = 1 if has_flat_gathers(work.software) else GATHERED_MATRICES
     hops = (start > 0) * pieces * x.shards_C[:, None] * rows.physics.hop_s
     moved = (line * buffer + start + hops) * (2.0 + trained_share(work))
     return np.where(sharded[:, None], exposed_s(moved, compute_s_RS, rows.physics), 0.0)
@@ -362,7 +361,7 @@ def _outside_s(rows: _Rows) -> Floats:
     buffer = np.full((len(x), rows.places.ranks_OSK.shape[1]), passes * words)
     line, start = rows.ring_lines(buffer, GATHER)
     hops = (start[:, 0] > 0) * x.shards_C * rows.physics.hop_s
-    return np.asarray(sharded * 0.5 * (line[:, 0] * buffer[:, 0] + start[:, 0] + hops))
+    return np.asarray(sharded * MOST_HIDDEN * (line[:, 0] * buffer[:, 0] + start[:, 0] + hops))
 
 
 def _tied_s(rows: _Rows) -> Floats:
@@ -402,11 +401,6 @@ def pipeline_s(forward_s_RS: Floats, backward_s_RS: Floats, count_R: Ints | Floa
         Of 1F1B: Narayanan et al. 2019, "PipeDream", section 3.2. Against a simulation of each
         pass it is within 1 % in 96 % of random pipelines, and never above it
         (``tests/autotuner/mixed/test_schedule.py``).
-
-    Args:
-        forward_s_RS: of one micro-batch on each stage.
-        backward_s_RS: of one micro-batch on each stage.
-        count_R: micro-batches of a step.
     """
     both = forward_s_RS + backward_s_RS
     behind = np.cumsum(both[:, ::-1], axis=1)[:, ::-1] - both

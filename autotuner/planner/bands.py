@@ -104,10 +104,7 @@ def step_band(
 ) -> StepBand:
     """The band of a training by the groups that were measured.
 
-    Args:
-        traits: of the training.
-        measured: at least one group.
-        methods: what the training does besides that no group has.
+    ``methods``: what the training does besides that no group has.
     """
     groups = tuple(measured)
     places = frozenset(one.traits.architecture for one in groups if _weight(one))

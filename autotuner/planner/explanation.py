@@ -33,18 +33,8 @@ class NamedLayouts:
 
 
 def families(best: Planned, *, world: int, node: int) -> tuple[NamedLayouts, ...]:
-    """Common first choices, and the best layout with one thing changed.
-
-    Args:
-        best: the fastest layout.
-        world: GPUs in all.
-        node: GPUs of a node.
-    """
-    known = [
-        *_data_parallel(),
-        *_model_parallel(world, node),
-        *_single_changes(best),
-    ]
+    """Common first choices, and the best layout with one thing changed."""
+    known = (*_data_parallel(), *_model_parallel(world, node), *_single_changes(best))
     return tuple(NamedLayouts(name=name, degrees=degrees) for name, degrees in known)
 
 

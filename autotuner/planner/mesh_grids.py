@@ -120,10 +120,6 @@ def _take_meshes(column: Any, selection: Any) -> Any:
     return column[..., selection] if column.shape[MESH] > 1 else column
 
 
-def _zero_ranks(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray((x.zero_stage_C == 0) | (x.shards_C > 1) | x.are_weights_away_C)
-
-
 PLAN_RULES: tuple[LayoutRule, ...] = (
     *RULES,
     LayoutRule(
@@ -131,7 +127,7 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
         knob="zero_stage_C",
         flag="zero",
         why="has nothing to shard over dp x cp = {ranks} ranks",
-        keep=_zero_ranks,
+        keep=lambda x, a, _: (x.zero_stage_C == 0) | (x.shards_C > 1) | x.are_weights_away_C,
     ),
 )
 """In the order of their checks: the rules of every layout, and that ZeRO on one rank is a

@@ -18,13 +18,23 @@ from ..cost import (
     OFFLOAD_CODES,
     RECOMPUTE_CODES,
     Abilities,
+    Keep,
     LayoutColumns,
     LayoutRule,
     TrainerChoice,
 )
-from ..space import Bools, Ints
+from ..space import Bools
 from .bands import gpu_architecture
 
+_KINDS = {
+    "tp": "tensor_C",
+    "sp": "sequence_parallel_C",
+    "pp": "pipeline_C",
+    "vpp": "virtual_C",
+    "cp": "context_C",
+    "ep": "expert_C",
+}
+"""Kinds of parallelism besides data parallelism, by their flags."""
 _DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
 """GPUs of desktops and workstations, on which no published table has a run of Megatron."""
 
@@ -89,77 +99,45 @@ def _is_megatrons(workload: Workload) -> bool:
 
 @cache
 def trainer_rules(has: Abilities) -> tuple[LayoutRule, ...]:
-    """Layouts that a training code can be asked for."""
-    kinds = (
-        ("tp", "tensor_C"),
-        ("sp", "sequence_parallel_C"),
-        ("pp", "pipeline_C"),
-        ("vpp", "virtual_C"),
-        ("cp", "context_C"),
-        ("ep", "expert_C"),
-    )
-    return (
-        *(_no_kind(flag, knob) for flag, knob in kinds if flag not in has.parallel),
-        *_zero_rules(has),
-        *_saver_rules(has),
-    )
-
-
-def _no_kind(flag: str, knob: str) -> LayoutRule:
-    is_switch = flag == "sp"
-
-    def keep(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-        return np.asarray(getattr(x, knob) < (1 if is_switch else 2))
-
-    long = "sequence-parallel" if is_switch else flag
-    return LayoutRule(f"trainer_{flag}", knob, long, "", keep)
-
-
-def _zero_rules(has: Abilities) -> tuple[LayoutRule, ...]:
-    """Stages by themselves, and with other kinds; one rank has nothing to shard."""
+    """Layouts that a training code can be asked for; one rank has nothing to shard."""
+    away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
+    kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
 
     def among(stages: Iterable[int], x: LayoutColumns) -> Bools:
         is_alone_C = (x.shards_C == 1) & (x.zero_stage_C == 0)
         return np.asarray(np.isin(x.zero_stage_C, tuple(stages)) | is_alone_C)
 
-    def rule(name: str, keep: object) -> LayoutRule:
-        return LayoutRule(name, "zero_stage_C", "zero", "", keep)  # type: ignore[arg-type]
-
-    stages = dict(has.zero)
+    rules: tuple[tuple[str, str, str, Keep], ...] = (
+        ("zero", "zero_stage_C", "zero", lambda x, a, _: among(dict(has.zero), x)),
+        (
+            "zero_in_pipelines",
+            "zero_stage_C",
+            "zero",
+            lambda x, a, _: (x.pipeline_C == 1) | among(has.zero_in_pipelines, x),
+        ),
+        (
+            "zero_beside_tensor",
+            "zero_stage_C",
+            "zero",
+            lambda x, a, _: (x.tensor_C * x.context_C == 1) | among(has.zero_beside_tensor, x),
+        ),
+        ("offload", "offload_C", "offload", lambda x, a, _: np.isin(x.offload_C, away)),
+        ("recompute", "recompute_C", "recompute", lambda x, a, _: np.isin(x.recompute_C, kinds)),
+        (
+            "layers",
+            "recompute_layers_C",
+            "recompute-layers",
+            lambda x, a, _: (x.recompute_layers_C == ALL_LAYERS) | ("layers" in has.recompute),
+        ),
+    )
     return (
-        rule("trainer_zero", lambda x, a, sequence: among(stages, x)),
-        rule(
-            "trainer_zero_in_pipelines",
-            lambda x, a, sequence: (x.pipeline_C == 1) | among(has.zero_in_pipelines, x),
-        ),
-        rule(
-            "trainer_zero_beside_tensor",
-            lambda x, a, sequence: (
-                (x.tensor_C * x.context_C == 1) | among(has.zero_beside_tensor, x)
-            ),
-        ),
+        *(_no_kind(flag, knob) for flag, knob in _KINDS.items() if flag not in has.parallel),
+        *(LayoutRule(f"trainer_{name}", knob, flag, "", keep) for name, knob, flag, keep in rules),
     )
 
 
-def _saver_rules(has: Abilities) -> tuple[LayoutRule, ...]:
-    away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
-    kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
-
-    def offload(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-        return _among(x.offload_C, away)
-
-    def recompute(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-        return _among(x.recompute_C, kinds)
-
-    def layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-        return np.asarray((x.recompute_layers_C == ALL_LAYERS) | ("layers" in has.recompute))
-
-    return (
-        LayoutRule("trainer_offload", "offload_C", "offload", "", offload),
-        LayoutRule("trainer_recompute", "recompute_C", "recompute", "", recompute),
-        LayoutRule("trainer_layers", "recompute_layers_C", "recompute-layers", "", layers),
-    )
-
-
-def _among(values_C: Ints, wanted: list[int]) -> Bools:
-    return np.asarray(np.isin(values_C, wanted))
+def _no_kind(flag: str, knob: str) -> LayoutRule:
+    is_switch = flag == "sp"
+    long = "sequence-parallel" if is_switch else flag
+    most = 0 if is_switch else 1
+    return LayoutRule(f"trainer_{flag}", knob, long, "", lambda x, a, _: getattr(x, knob) <= most)

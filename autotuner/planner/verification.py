@@ -53,14 +53,7 @@ class SmallerRun:
 def smaller_runs(
     training: Training, layouts: Sequence[Layout], memory_bytes: float, start_s: float
 ) -> tuple[SmallerRun, ...]:
-    """Every run of these layouts that fits, fewest node-seconds first.
-
-    Args:
-        training: owner of the layouts.
-        layouts: the chosen one and its rivals.
-        memory_bytes: memory of a rank.
-        start_s: time from the start of a run to its first step.
-    """
+    """Every run of these layouts that fits, fewest node-seconds first."""
     model, each = training.workload.architecture, training.machine.gpus_per_node
     by_layers: dict[int, dict[Layout, None]] = {}
     for layout in layouts:

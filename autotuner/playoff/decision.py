@@ -33,7 +33,6 @@ class Decision:
         meaning: comparison of the winner's losses with the baseline's; None if it is the baseline.
         failed: the playoff's launches that eliminated their configuration.
         soak: the verification runs; None if there were none.
-        passed_over: name of the best of the search, if it is not the winner; else empty.
     """
 
     order: tuple[Record, ...] = ()
@@ -48,7 +47,6 @@ class Decision:
     meaning: LossComparison | None = None
     failed: tuple[Record, ...] = ()
     soak: SoakReport | None = None
-    passed_over: str = ""
 
     @property
     def is_verified(self) -> bool:
@@ -87,10 +85,9 @@ def decide(
     winner, baseline = _winner(order, soaks), baseline_of(records)
     if winner is None:
         return Decision(order=order, failed=failed, rounds=rounds.count(), soak=soak)
-    best, rivals = best_of(records, objective), rule.rivals(winner)
+    rivals = rule.rivals(winner)
     searched = next(r for r in records if r.trial.name == winner.trial.name and r.measurement)
     repeats = [record for record in playoff if record.trial.number == 0]
-    is_other = best is not None and best.trial.name != winner.trial.name
     return Decision(
         order=order,
         winner=winner,
@@ -104,7 +101,6 @@ def decide(
         meaning=compare_losses(baseline, searched, repeats),
         failed=failed,
         soak=soak,
-        passed_over=best.trial.name if best and is_other else "",
     )
 
 

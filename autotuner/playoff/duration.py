@@ -36,15 +36,17 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOutlook:
-    """State of a tune during its search.
+    """State of a tune.
 
     Attributes:
         trial_s: duration of a trial that has not run yet.
         step_s: duration of an optimizer step of the best, in seconds.
         trials: number of trials that have ended.
         left: number of candidates that may still be tried.
-        spent_s: duration of the search so far.
+        spent_s: duration of the tune so far.
         at_once: number of trials that run side by side.
+        search_s: duration of the search; None until it has ended.
+        steps_left: steps that the verification run still makes; None until it has begun.
     """
 
     trial_s: TimeRange
@@ -55,6 +57,8 @@ class TuneOutlook:
     at_once: int = 1
     effort: Effort = NORMAL
     verifies: bool = True
+    search_s: float | None = None
+    steps_left: int | None = None
 
 
 def playoff_s(search_s: float, effort: Effort = NORMAL) -> float:
@@ -64,6 +68,12 @@ def playoff_s(search_s: float, effort: Effort = NORMAL) -> float:
 
 def time_left(seen: TuneOutlook) -> TimeRange:
     """Time until the tune is over: a search may stop early, or try all candidates."""
+    if seen.steps_left is not None:
+        return verification_range(seen, seen.spent_s)
+    if seen.search_s is not None:
+        most_s = seen.search_s + playoff_s(seen.search_s, seen.effort) - seen.spent_s
+        rounds = TimeRange(low_s=0.0, high_s=max(0.0, most_s))
+        return rounds + verification_range(seen, seen.spent_s)
     fewest = min(seen.left, max(0, FEWEST_TRIALS - seen.trials))
     search = TimeRange(
         low_s=_together_s(fewest, seen.trial_s.low_s, seen.at_once),
@@ -78,12 +88,13 @@ def time_left(seen: TuneOutlook) -> TimeRange:
 
 
 def verification_range(seen: TuneOutlook, elapsed_s: float) -> TimeRange:
-    """Duration of the verification run of a tune that took ``elapsed_s`` seconds before it."""
+    """Rest of the verification run of a tune that took ``elapsed_s`` seconds before it."""
     effort = seen.effort
     if not seen.verifies:
         return TimeRange(low_s=0.0, high_s=0.0)
     most_s = max(effort.verification_s, effort.verification_share * elapsed_s)
-    steps_s = effort.verification_steps * seen.step_s
+    steps = effort.verification_steps if seen.steps_left is None else seen.steps_left
+    steps_s = steps * seen.step_s
     return TimeRange(
         low_s=min(effort.verification_s, steps_s),
         high_s=min(most_s, steps_s) + seen.trial_s.high_s,

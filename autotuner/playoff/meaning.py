@@ -59,7 +59,7 @@ class LossComparison:
         own_gap: relative difference between two launches of trial 0, if it is the obstacle.
     """
 
-    verdict: MeaningVerdict
+    verdict: MeaningVerdict = MeaningVerdict.NOT_COMPARED
     worst: float | None = None
     tolerance: float | None = None
     steps: int = 0
@@ -83,30 +83,19 @@ def compare_losses(
     obstacle = _obstacle(baseline, winner)
     if obstacle is not None or baseline.measurement is None:
         batches = tuple(r.trial.candidate.layout.global_batch for r in (baseline, winner))
-        return _no_comparison(obstacle, batches=(batches[0], batches[1]))
+        return LossComparison(obstacle=obstacle, batches=(batches[0], batches[1]))
     own = max((_gap(baseline, repeat) for repeat in repeats), default=0.0)
     if math.isinf(own):
-        return _no_comparison(Obstacle.BASELINE_INFINITE)
+        return LossComparison(obstacle=Obstacle.BASELINE_INFINITE)
     if own > _USELESS:
-        return _no_comparison(Obstacle.BASELINE_DIFFERS, own_gap=own)
+        return LossComparison(obstacle=Obstacle.BASELINE_DIFFERS, own_gap=own)
     tolerance = max(_tolerance(baseline.measurement), _REPEATS * own)
-    return _comparison(_gap(baseline, winner), tolerance, _steps(baseline, winner))
-
-
-def _comparison(worst: float, tolerance: float, steps: int) -> LossComparison:
+    worst = _gap(baseline, winner)
     return LossComparison(
         verdict=MeaningVerdict.SAME if worst <= tolerance else MeaningVerdict.DIFFERS,
         worst=worst if math.isfinite(worst) else None,
         tolerance=tolerance,
-        steps=steps,
-    )
-
-
-def _no_comparison(
-    obstacle: Obstacle | None, *, batches: tuple[int, int] = (0, 0), own_gap: float = 0.0
-) -> LossComparison:
-    return LossComparison(
-        verdict=MeaningVerdict.NOT_COMPARED, obstacle=obstacle, batches=batches, own_gap=own_gap
+        steps=_steps(baseline, winner),
     )
 
 

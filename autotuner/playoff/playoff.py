@@ -137,11 +137,7 @@ class Playoff:
     ) -> None:
         """Before the first round.
 
-        Args:
-            chosen: records of the search that take part, the best first.
-            objective: the metric to compare by.
-            noise: noise of the search.
-            budget: limits at which to end undecided.
+        ``chosen``: records of the search that take part, the best first.
         """
         self.seen = Rounds(chosen, objective, noise)
         """The rounds so far."""
@@ -178,15 +174,6 @@ class Playoff:
     def rounds(self) -> int:
         """Number of rounds that are over."""
         return self.seen.count(before=self._number)
-
-    @property
-    def rounds_in_time(self) -> int:
-        """Number of rounds that there is time for, if each takes as long as those so far."""
-        if self.stop_reason() or not self.rounds or math.isinf(self._budget.time_s):
-            return self.rounds
-        round_s = fmean(round_times_s(self.records))
-        in_time = math.ceil(self._budget.time_s / max(round_s, 1e-9) - 0.5)
-        return max(self.rounds, min(in_time, self._budget.rounds))
 
     def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
         """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""

@@ -134,10 +134,7 @@ class Rounds:
     def __init__(self, chosen: Sequence[Record], objective: Objective, noise: Noise) -> None:
         """Start before the first round.
 
-        Args:
-            chosen: records of the search that take part, the best first.
-            objective: the metric to compare by.
-            noise: noise of the search.
+        ``chosen``: records of the search that take part, the best first.
         """
         self.contenders = tuple(map(Contender, chosen))
         self.objective, self.noise = objective, noise

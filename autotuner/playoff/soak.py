@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.core import Asides, Failure, FailureKind, MemoryUse
+from autoconf_launch.core import Asides, Failure, FailureKind
 
 from ..measurement import NORMAL
 from ..search import MARGIN, StopKind, StopReason
@@ -84,8 +84,8 @@ class SoakReport:
 class Soak:
     """Asks for a run of the winner; if it does not pass, of the next safer configuration.
 
-    If two fail alike, and not of memory, the user's own goes first: if it fails in the same way,
-    the script fails in any configuration. If it passes, it still waits for its turn.
+    After two failures alike, and not of memory, only the user's own configuration is left: if it
+    fails in the same way, the script fails in any configuration.
     """
 
     def __init__(
@@ -121,20 +121,20 @@ class Soak:
 
     @property
     def best(self) -> Record | None:
-        """The run that passed, if the best that is left made it."""
-        return self._passed if self._left and self._is_sound(self._left[0]) else None
+        """The run that passed."""
+        return self._passed
 
     @property
     def choice(self) -> Record | None:
         """The run that passed; if time ran out first, the best record that was not refused."""
-        return self.best or (self._left[0] if self._left else None)
+        return self._passed or (self._left[0] if self._left else None)
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next run, unless one has passed."""
         if self._pending or free_slots < 1 or self.stop_reason():
             return ()
         again = bool(self._told) and _is_doubtful(self._told[-1])
-        trial = self._told[-1].trial if again else self._next().trial
+        trial = self._told[-1].trial if again else self._left[0].trial
         steps = self._steps_until(elapsed_s)
         if again and steps < self._told[-1].trial.soak_steps:
             self._crash_stands = True
@@ -162,8 +162,7 @@ class Soak:
         if refusal(record) is None:
             self._passed = record
         elif not _is_doubtful(record):
-            self._left.remove(tried)
-            self._rule_out(record, tried)
+            self._left = self._left_after(record, tried)
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """None: the launch ends as planned."""
@@ -171,36 +170,27 @@ class Soak:
 
     def stop_reason(self) -> StopReason | None:
         """The reason why the runs are over: one passed, or none is left."""
-        is_over = self.best or self.lacks_time or self._crash_stands
+        is_over = self._passed or self.lacks_time or self._crash_stands
         if self._pending or (self._left and not is_over):
             return None
-        kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
+        kind = StopKind.EXPLORED if self._passed else StopKind.NOTHING_MEASURED
         return StopReason(kind=kind)
 
     def _steps_until(self, elapsed_s: float) -> int:
         """Steps that the next launch surely has time for, at most as many as wanted."""
-        measured = self._next().measurement
+        measured = self._left[0].measurement
         left_s = self._until_s - elapsed_s - self._start_s
         if measured is None or math.isinf(left_s):
             return self._steps
         return min(self._steps, int(max(0.0, left_s) / (MARGIN * measured.mean_step_s)))
 
-    def _is_sound(self, record: Record) -> bool:
-        return self._passed is not None and soaked_name(self._passed.trial) == record.trial.name
-
-    def _next(self) -> Record:
-        """The user's own if only its run can tell whether any will pass; else the best."""
-        own = (r for r in self._left if r.trial.number == 0 and not self._is_sound(r))
-        first = self._left[0]
-        return next(own, first) if len(failed_alike(self._told)) > 1 else first
-
-    def _rule_out(self, record: Record, tried: Record) -> None:
-        """Drop the records that this refusal rules out."""
-        if needs_less(record):
-            safer = _safer(self._left, tried)
-            self._left = [r for r in self._left if r in safer or self._is_sound(r)]
-        elif fails_whatever(self._told):
-            self._left = []
+    def _left_after(self, refused: Record, tried: Record) -> list[Record]:
+        """The records that this refusal does not rule out."""
+        left = [record for record in self._left if record is not tried]
+        if needs_less(refused):
+            return _safer(left, tried)
+        is_alike = len(failed_alike(self._told)) > 1
+        return [record for record in left if not is_alike or record.trial.number == 0]
 
 
 def verification_steps(
@@ -226,26 +216,20 @@ def _safer(left: Sequence[Record], full: Record) -> list[Record]:
     If the memory of ``full`` was not measured: those that do not surely need more.
     """
     own = full.outcome.memory
-    if own is not None:
-        return [
-            record
-            for record in left
-            if _is_below(record.outcome.memory, own) or _is_smaller(record, full)
-        ]
-    table = CandidateTable.from_candidates([record.trial.candidate for record in left])
-    more = surely_needs_more(table, full.trial.candidate)
-    return [record for record, known in zip(left, more, strict=True) if not known]
 
+    def is_safer(record: Record) -> bool:
+        seen = record.outcome.memory
+        if own and seen and seen.peak_bytes < own.peak_bytes:
+            return True
+        pair = [record.trial.candidate, full.trial.candidate]
+        table = CandidateTable.from_candidates(pair)
+        is_larger, is_smaller = (
+            surely_needs_more(table, pair[1])[0],
+            surely_needs_more(table, pair[0])[1],
+        )
+        return bool(not is_larger and (own is None or is_smaller))
 
-def _is_smaller(one: Record, other: Record) -> bool:
-    """True if ``one`` surely needs less, whatever was measured: small models are noise."""
-    ours, theirs = one.trial.candidate, other.trial.candidate
-    table = CandidateTable.from_candidates([ours, theirs])
-    return bool(surely_needs_more(table, ours)[1] and not surely_needs_more(table, theirs)[0])
-
-
-def _is_below(one: MemoryUse | None, other: MemoryUse) -> bool:
-    return one is not None and one.peak_bytes < other.peak_bytes
+    return list(filter(is_safer, left))
 
 
 def report_soaks(records: Sequence[Record]) -> SoakReport:
@@ -264,7 +248,7 @@ def report_soaks(records: Sequence[Record]) -> SoakReport:
         step_s=last.mean_step_s if last and last.step_s else 0.0,
         asides=last.asides if last else None,
         as_trial=_first_failure(records, passed) if passed else None,
-        whatever=records[-1].failure if not passed and fails_whatever(records) else None,
+        whatever=None if passed else _common_failure(records),
         few_steps=_few_steps(passed) if passed else None,
     )
 
@@ -282,7 +266,7 @@ def _few_steps(record: Record) -> FewSteps | None:
 
 
 def last_passed(records: Sequence[Record]) -> Record | None:
-    """The last run that passed; the user's own may pass before others are refused."""
+    """The last run that passed."""
     return next((r for r in reversed(records) if refusal(r) is None), None)
 
 
@@ -312,16 +296,16 @@ def failed_alike(records: Sequence[Record]) -> tuple[Record, ...]:
     last = records[-1].failure if records else None
     if last is None or needs_less(records[-1]):
         return ()
-    latest = {soaked_name(record.trial): record for record in records}
-    found = ((record, record.failure) for record in latest.values())
+    latest = {soaked_name(record.trial): record for record in records}.values()
     same = last.kind, last.detail
-    return tuple(r for r, failure in found if failure and (failure.kind, failure.detail) == same)
+    return tuple(r for r in latest if r.failure and (r.failure.kind, r.failure.detail) == same)
 
 
-def fails_whatever(records: Sequence[Record]) -> bool:
-    """True if at least two configurations, the user's own included, failed as the last did."""
+def _common_failure(records: Sequence[Record]) -> Failure | None:
+    """The failure of at least two configurations, the user's own included; None without one."""
     alike = failed_alike(records)
-    return len(alike) > 1 and any(record.trial.number == 0 for record in alike)
+    is_common = len(alike) > 1 and any(record.trial.number == 0 for record in alike)
+    return alike[-1].failure if is_common else None
 
 
 def soaked_name(trial: Trial) -> str:

@@ -188,12 +188,8 @@ def summarise(
 ) -> Summary:
     """Sum up a study.
 
-    Args:
-        study: the study so far.
-        duration_s: wall time of the tuning, earlier sessions included.
-        optimizer: optimizer of the configuration, which decides the learning rate's factor.
-        playoff: launches of the rounds after it.
-        soaks: verification runs after these.
+    ``duration_s``: wall time of the tuning, earlier sessions included. ``optimizer``: optimizer of
+    the configuration, which decides the learning rate's factor.
     """
     launches = Launches(records=study.records, repeats=study.repeats, playoff=playoff, soaks=soaks)
     summary = summarise_launches(

@@ -23,82 +23,19 @@ from ..space import (
     is_better,
     space_name,
 )
-from ..strategies import Strategy, next_number
+from ..strategies import Ask, Strategy, next_number
 from . import stop
 from .observations import Observations
 from .pool import Grouping, Pool
 from .stop import StopReason
 
 
-class Phases:
-    """Finds the phase of each stage from the open rows and the records."""
-
-    def __init__(
-        self,
-        pool: Pool,
-        settings: AutotuningSettings,
-        observations: Observations,
-        groups: Grouping,
-    ) -> None:
-        self._pool = pool
-        self._groups = groups
-        self._settings = settings
-        self._observations = observations
-        self._given_up: set[tuple[int, bool]] = set()
-
-    def give_up(self, stage: int, *, further: bool) -> None:
-        """End a phase in which the strategy finds nothing worth a trial."""
-        self._given_up.add((stage, further))
-
-    def is_further(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
-        """True if a stage is done with its micro-batches."""
-        if progress.further or (stage, False) in self._given_up:
-            return True
-        patience = progress.remaining(self._settings, 0, further=False)
-        return not patience or not len(self._pool.usual_rows(stage, small_too=small_too))
-
-    def due_rows(
-        self,
-        stage: int,
-        progress: StageProgress,
-        pending: Sequence[Trial],
-        *,
-        small_too: bool,
-    ) -> Ints:
-        """Numbers of the rows to choose from now; none while the choice waits for ``pending``."""
-        further = self.is_further(stage, progress, small_too=small_too)
-        if not further:
-            return self._pool.usual_rows(stage, small_too=small_too)
-        if not self._pool.has_further or (stage, True) in self._given_up:
-            return self._pool.further_rows(stage, ())
-        waits = any(
-            self._groups.of(trial.candidate.layout) == stage
-            and not self._pool.is_further(trial.candidate)
-            for trial in pending
-        )
-        most = self._settings.num_tuning_micro_batch_sizes
-        layouts = () if waits else self._observations.best_layouts(stage, most)
-        return self._pool.further_rows(stage, layouts)
-
-    def are_cut(self, *, small_too: bool) -> bool:
-        """True if only the limit on its trials keeps a stage from going on."""
-        return any(
-            self._is_cut(stage, progress, small_too=small_too)
-            for stage, progress in self._observations.stages.items()
-        )
-
-    def _is_cut(self, stage: int, progress: StageProgress, *, small_too: bool) -> bool:
-        if progress.tried < self._settings.tuner_num_trials:
-            return False
-        anew = replace(progress, tried=0)
-        further = self.is_further(stage, anew, small_too=small_too)
-        if not anew.remaining(self._settings, 0, further=further):
-            return False
-        return len(self.due_rows(stage, anew, (), small_too=small_too)) > 0
-
-
 class Exploration:
-    """Goes through the groups of a space, by the records and the pending trials."""
+    """Goes through the groups of a space, by the records and the pending trials.
+
+    Attributes:
+        small_too: micro-batches below the user's are tried: the user's does not fit.
+    """
 
     def __init__(
         self,
@@ -120,12 +57,12 @@ class Exploration:
             observations: the records so far; they grow during the search.
         """
         self._table, self._predictions, self._settings = space.table, predictions, settings
-        self._strategy, self._observations = strategy, observations
+        self._strategy, self._pool, self._observations = strategy, pool, observations
         self._objective = OBJECTIVES[settings.metric]
         self._groups = Grouping.of_settings(settings)
-        self._phases = Phases(pool, settings, observations, self._groups)
+        self._given_up: set[tuple[int, bool]] = set()
+        """Phases, by group and whether it varies other knobs, without a row worth a trial."""
         self.small_too = False
-        """True if micro-batches below the user's are tried: the user's does not fit."""
 
     def group_now(self, pending: tuple[Trial, ...]) -> int | StopReason:
         """The first group that is not done, or the reason why none is left to explore.
@@ -149,10 +86,9 @@ class Exploration:
             before = progress
         if ended:
             return ended
-        observations, small = self._observations, self.small_too
-        cut = self._phases.are_cut(small_too=small)
-        most_trials = self._settings.tuner_num_trials if cut else 0
-        return stop.exploration_end(observations.records, self._predictions, most_trials)
+        is_cut = any(self._is_cut(group, progress) for group, progress in stages.items())
+        most_trials = self._settings.tuner_num_trials if is_cut else 0
+        return stop.exploration_end(self._observations.records, self._predictions, most_trials)
 
     def propose(self, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
         """New trials of the present group, at most this many.
@@ -163,7 +99,8 @@ class Exploration:
             trials = self._choose(group, min(count, self._count_wanted(group, pending)), pending)
             if trials or self._count_running(group, pending):
                 return trials
-            self._phases.give_up(group, further=self._is_further(group))
+            progress = self._observations.stages[group]
+            self._given_up.add((group, self._is_further(group, progress)))
         return ()
 
     def _count_running(self, group: int, pending: tuple[Trial, ...]) -> int:
@@ -171,31 +108,59 @@ class Exploration:
 
     def _count_wanted(self, group: int, pending: tuple[Trial, ...]) -> int:
         """Trials that this group could still start now."""
-        remaining = self._observations.stages[group].remaining(
-            self._settings, self._count_running(group, pending), further=self._is_further(group)
+        progress = self._observations.stages[group]
+        remaining = progress.remaining(
+            self._settings,
+            self._count_running(group, pending),
+            further=self._is_further(group, progress),
         )
-        return min(remaining, len(self._due_rows(group, pending))) if remaining else 0
+        due = self._due_rows(group, progress, pending) if remaining else ()
+        return min(remaining, len(due))
 
-    def _is_further(self, group: int) -> bool:
-        progress = self._observations.stages[group]
-        return self._phases.is_further(group, progress, small_too=self.small_too)
+    def _is_further(self, group: int, progress: StageProgress) -> bool:
+        """True if a group is done with its micro-batches."""
+        if progress.further or (group, False) in self._given_up:
+            return True
+        patience = progress.remaining(self._settings, 0, further=False)
+        return not patience or not len(self._pool.usual_rows(group, small_too=self.small_too))
 
-    def _due_rows(self, group: int, pending: tuple[Trial, ...]) -> Ints:
-        progress = self._observations.stages[group]
-        return self._phases.due_rows(group, progress, pending, small_too=self.small_too)
+    def _due_rows(self, group: int, progress: StageProgress, pending: Sequence[Trial]) -> Ints:
+        """Numbers of the rows to choose from now; none while the choice waits for ``pending``."""
+        if not self._is_further(group, progress):
+            return self._pool.usual_rows(group, small_too=self.small_too)
+        if not self._pool.has_further or (group, True) in self._given_up:
+            return self._pool.further_rows(group, ())
+        waits = any(
+            self._groups.of(trial.candidate.layout) == group
+            and not self._pool.is_further(trial.candidate)
+            for trial in pending
+        )
+        most = self._settings.num_tuning_micro_batch_sizes
+        layouts = () if waits else self._observations.best_layouts(group, most)
+        return self._pool.further_rows(group, layouts)
+
+    def _is_cut(self, group: int, progress: StageProgress) -> bool:
+        """True if only the limit on its trials keeps a group from going on."""
+        if progress.tried < self._settings.tuner_num_trials:
+            return False
+        anew = replace(progress, tried=0)
+        if not anew.remaining(self._settings, 0, further=self._is_further(group, anew)):
+            return False
+        return len(self._due_rows(group, anew, ())) > 0
 
     def _choose(self, group: int, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
         if count < 1:
             return ()
-        rows = self._due_rows(group, pending)
-        chosen = self._strategy.propose(
-            self._table.take(rows),
-            None if self._predictions is None else self._predictions.take(rows),
-            self._observations.compared,
-            pending,
-            count,
-            self._settings.seed,
+        rows = self._due_rows(group, self._observations.stages[group], pending)
+        everything = Ask(
+            pool=self._table,
+            predictions=self._predictions,
+            history=self._observations.compared,
+            pending=pending,
+            count=count,
+            seed=self._settings.seed,
         )
+        chosen = self._strategy.propose(everything.take(rows))
         first = next_number(self._observations.records, pending)
         candidates = [self._table.row(int(rows[i])) for i in dict.fromkeys(chosen)]
         return tuple(new_trial(first + i, c) for i, c in enumerate(candidates[:count]))

@@ -30,7 +30,7 @@ from ..space import (
 )
 from . import stop
 from .optimality_bound import OptimalityBound
-from .stop import StopReason
+from .stop import NoRoom, StopKind, StopReason
 
 FEWEST_TRIALS = 4
 """Trials before a small gain may end a search. Over recorded landscapes later stops gained
@@ -113,13 +113,13 @@ class SearchLimits:
         """Stop reason: each remaining candidate may take longer than the time that is left."""
         end_s = self._end_s(records)
         whole_s = end_s if self.whole_s is None else self.whole_s
-        no_room = stop.NoRoom(
+        no_room = NoRoom(
             left_s=max(0.0, whole_s - elapsed_s),
             kept_s=max(0.0, whole_s - self.ending_s - end_s),
             shortest_s=min(bounds_s) + self.ending_s,
             candidates=len(bounds_s),
         )
-        return stop.no_time(f"{whole_s:.0f} s", no_room)
+        return StopReason(kind=StopKind.BUDGET, budget=f"{whole_s:.0f} s", no_room=no_room)
 
     def over(self, records: Sequence[Record], cut: str = "") -> StopReason:
         """Stop reason: time is up; ``cut``: how the last launch ended."""

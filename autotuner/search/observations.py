@@ -12,7 +12,7 @@ from autoconf_launch.core import Layout
 from ..measurement import Noise, NoiseTally, estimate_noise, measured_name
 from ..space import Objective, Record, SearchSpace, StageProgress, is_better
 from .pool import Grouping, Pool
-from .repeats import Repeats, at_level, counts_instead, in_place_of, machine_level
+from .repeats import Repeats, counts_instead, in_place_of
 
 
 class Observations:
@@ -26,7 +26,6 @@ class Observations:
         self._numbers = sorted(stages)
         self._records: list[Record] = []
         self._doubted: dict[str, Record] = {}
-        self._level = 0.0
         self._tally = NoiseTally()
         self._noise: Noise | None = None
         self.repeats = Repeats(objective)
@@ -65,43 +64,34 @@ class Observations:
         return None if self._best is None else self._records[self._best]
 
     @property
-    def best_now(self) -> Record | None:
-        """The best record as it would be measured now."""
-        best = self.best_compared
-        return None if best is None else at_level(best, self._level)
-
-    @property
     def best_compared(self) -> Record | None:
         """The best record as it is compared with all others."""
         return None if self._best is None else self._compared[self._best]
 
-    def tell(self, record: Record) -> bool:
-        """Take a trial or a repeat; true if it changes the times of earlier trials."""
+    def tell(self, record: Record) -> None:
+        """Take a trial or a repeat, which may change the time of its trial."""
         self._noise = None
         self._tally.add(record)
         if record.trial.again:
-            return self._tell_again(record)
+            self._tell_again(record)
+            return
         self._records.append(record)
         doubt = self._doubted.get(record.trial.name)
         compared = in_place_of(record, doubt) if doubt else record
         self.repeats.tell(compared, self._compared)
         self._take(compared)
-        return False
 
-    def _tell_again(self, record: Record) -> bool:
+    def _tell_again(self, record: Record) -> None:
         self.repeats.tell_again(record)
-        if record.trial.number == 0:
-            self._level = machine_level(self._records, self.repeats.records)
         name, known = measured_name(record.trial.name), self._records[: record.trial.again]
         trial = next((one for one in reversed(known) if one.trial.name == name), None)
         if trial is None or not counts_instead(record, trial, estimate_noise(known)):
-            return False
+            return
         self._doubted[name] = record
         self._start_over()
         for one in self._records:
             doubt = self._doubted.get(one.trial.name)
             self._take(in_place_of(one, doubt) if doubt else one)
-        return True
 
     def _take(self, record: Record) -> None:
         self._pool.learn(record)

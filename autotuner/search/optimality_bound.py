@@ -60,12 +60,7 @@ def bound_gain(
 ) -> OptimalityBound | None:
     """Bound the gain by the predictions of the remaining candidates and by all records.
 
-    Args:
-        remaining: candidates.
-        predictions: predictions of these candidates.
-        history: records so far.
-        objective: the metric to optimise.
-        curves: possible gain of each by curves of throughput; None if these are not used.
+    ``curves``: possible gain of each by curves of throughput; None if these are not used.
 
     Returns:
         None if nothing was measured, or not every remaining candidate has a prediction.

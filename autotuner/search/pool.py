@@ -101,12 +101,7 @@ class Pool:
     ) -> None:
         """All rows that pass the rules are open.
 
-        Args:
-            space: the rows.
-            predictions: predictions of the rows.
-            rules: rules that rows must pass.
-            groups: units of exploration, and whether micro-batches end at saturation.
-            objective: the metric to optimise.
+        ``groups``: units of exploration, and whether micro-batches end at saturation.
         """
         self._table = space.table
         self._baseline = space.baseline

@@ -145,11 +145,6 @@ def _best_of(stage: StageProgress, objective: Objective) -> float:
     return (objective.metric_of(stage.best) if stage.best else None) or 0.0
 
 
-def gain_too_small(bound: OptimalityBound) -> StopReason:
-    """No remaining candidate is worth a trial."""
-    return StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound)
-
-
 def budget_spent(budget: str, *, measured: bool, error: str = "") -> StopReason:
     """The budget is spent; an error unless something was measured."""
     if measured:
@@ -158,11 +153,6 @@ def budget_spent(budget: str, *, measured: bool, error: str = "") -> StopReason:
         kind=StopKind.NOTHING_MEASURED,
         error=error or f"The budget of {budget} was spent before anything could be measured.",
     )
-
-
-def no_time(budget: str, no_room: NoRoom) -> StopReason:
-    """The budget may be too short for any remaining candidate."""
-    return StopReason(kind=StopKind.BUDGET, budget=budget, no_room=no_room)
 
 
 def _nothing_measured(others: Sequence[Record]) -> StopReason:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
-from ..measurement import EFFORTS, Pace, StopRule
+from ..measurement import EFFORTS, StopRule, as_fast_s
 from ..space import (
     OBJECTIVES,
     AutotuningSettings,
@@ -99,8 +99,7 @@ class Study:
         self._cut: Failure | None = None
         """The end of a trial that was ended when the time was up."""
         effort = EFFORTS[settings.effort]
-        rule = StopRule(most_steps=effort.most_steps, precision=effort.trial_precision)
-        self._pace = Pace(self.objective, rule)
+        self._stop_rule = StopRule(most_steps=effort.most_steps, precision=effort.trial_precision)
         self._bounds = LaunchBounds(space.table, predictions, steps=settings.end_profile_step)
         self._gain: tuple[tuple[int, int], OptimalityBound | None] = (-1, -1), None
 
@@ -172,7 +171,8 @@ class Study:
 
     def end_step(self, trial: Trial, step_s: Sequence[float]) -> int | None:
         """The step at which a running trial must end, after these steps of its slowest ranks."""
-        return self._pace.end_step(trial, step_s, self.seen.best_now, self.seen.noise)
+        incumbent_s = as_fast_s(trial, self.seen.best_compared, self.objective)
+        return self._stop_rule(step_s, incumbent_s, self.seen.noise)
 
     def stop_reason(self) -> StopReason | None:
         """The reason why no more trials start; None while trials run or are still due."""
@@ -203,12 +203,11 @@ class Study:
     def _small_gain(self, trials: int) -> StopReason | None:
         """The stop if no remaining candidate is worth a trial."""
         limit = self._limits.least_gain
-        if limit is None or trials < FEWEST_TRIALS:
+        if limit is None or trials < FEWEST_TRIALS:  # the bound takes time
             return None
         found = self.optimality_bound
-        return (
-            stop.gain_too_small(found) if found and is_gain_small(found, limit, trials) else None
-        )
+        is_small = found and is_gain_small(found, limit, trials)
+        return StopReason(kind=StopKind.GOOD_ENOUGH, bound=found) if is_small else None
 
     def _open_rows(self) -> Ints:
         return self.pool.open_rows(small_too=self._exploration.small_too)

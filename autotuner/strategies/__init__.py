@@ -9,7 +9,7 @@ from typing import cast
 from autoconf_launch.core import ConfigError, nearest_known
 
 from ..space import OBJECTIVES, Objective
-from .base import Strategy, next_number
+from .base import Ask, Strategy, next_number
 from .belief import chance_to_fit, marginal_rows
 from .micro_batch_curve import SATURATION_GAIN, CurveGains, MicroBatchCurves
 from .model_based import ModelBased

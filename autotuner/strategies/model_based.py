@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..space import CandidateTable, Floats, Ints, Objective, PredictionTable, Record, Trial, concat
-from .base import free_rows, generator
+from ..space import CandidateTable, Floats, Ints, Objective, PredictionTable, Trial, concat
+from .base import Ask
 from .belief import (
     EVEN,
     MARGINAL,
@@ -48,49 +48,32 @@ class ModelBased:
         """The strategy with the measurements of earlier studies."""
         return ModelBased(self._objective, past)
 
-    def propose(
-        self,
-        pool: CandidateTable,
-        predictions: PredictionTable | None,
-        history: tuple[Record, ...],
-        pending: tuple[Trial, ...],
-        count: int,
-        seed: int,
-    ) -> tuple[int, ...]:
-        free = free_rows(pool, pending)
-        predictions = _fill_in(pool, predictions)
-        odds = chance_to_fit(predictions, history)
+    def propose(self, ask: Ask) -> tuple[int, ...]:
+        ask = replace(ask, predictions=_fill_in(ask.pool, ask.predictions))
+        odds = chance_to_fit(ask.predictions, ask.history)
         if odds is not None:
-            doubtful = marginal_rows(pool, predictions, history)
+            doubtful = marginal_rows(ask.pool, ask.predictions, ask.history)
             odds = np.where(doubtful, np.maximum(odds, MARGINAL), odds)
-        known = costs(pool, predictions, history, self._objective)
-        order = by_prediction(np.nan_to_num(known.guess_C, nan=np.inf), odds, free)
+        known = costs(ask.pool, ask.predictions, ask.history, self._objective)
+        order = by_prediction(np.nan_to_num(known.guess_C, nan=np.inf), odds, ask.free_rows)
         if not known.predicted and len(order) > _MOST:
-            order = generator(seed, history, pending).permutation(order)
+            order = ask.generator().permutation(order)
         close = order[:_MOST]
         if len(known.usable_S) and len(close):
-            some = None if predictions is None else predictions.take(close)
             chances = np.ones(len(close)) if odds is None else odds[close]
-            best = self._best(pool.take(close), some, known, pending, (chances, count, seed))
+            best = self._best(ask.take(close), known, chances)
             order = np.concatenate([close[best], order[_MOST:]])
         if not known.predicted:
-            order = self._next_points_first(pool, order, odds, history, pending)
-        return tuple(order[:count].tolist())
+            order = self._next_points_first(ask, order, odds)
+        return tuple(order[: ask.count].tolist())
 
-    def _next_points_first(
-        self,
-        pool: CandidateTable,
-        order: Ints,
-        odds: Floats | None,
-        history: tuple[Record, ...],
-        pending: tuple[Trial, ...],
-    ) -> Ints:
+    def _next_points_first(self, ask: Ask, order: Ints, odds: Floats | None) -> Ints:
         """The rows, those first that the line searches take next."""
         close = order[:_MOST]
-        seen = [record.trial.candidate for record in history]
-        running = [trial.candidate for trial in pending]
-        curves = MicroBatchCurves(pool.take(close), self._objective, (*seen, *running))
-        for row, record in enumerate(history, len(close)):
+        seen = [record.trial.candidate for record in ask.history]
+        running = [trial.candidate for trial in ask.pending]
+        curves = MicroBatchCurves(ask.pool.take(close), self._objective, (*seen, *running))
+        for row, record in enumerate(ask.history, len(close)):
             cost_s = cost_of(record, self._objective)
             if cost_s is not None:
                 curves.assume(row, cost_s)
@@ -99,27 +82,20 @@ class ModelBased:
         first = close[curves.next_rows(np.arange(len(close)), likely, busy)]
         return np.concatenate([first, order[~np.isin(order, first)]])
 
-    def _best(
-        self,
-        pool: CandidateTable,
-        predictions: PredictionTable | None,
-        measured: Costs,
-        pending: tuple[Trial, ...],
-        wanted: tuple[Floats, int, int],
-    ) -> Ints:
+    def _best(self, ask: Ask, measured: Costs, odds: Floats) -> Ints:
         """All rows of a small pool, the most promising first."""
-        odds, count, seed = wanted
-        table, predictions = _with_pending(pool, predictions, pending)
+        rows = len(ask.pool)
+        table, predictions = _with_pending(ask.pool, ask.predictions, ask.pending)
         known = measured.over(table, predictions, self._objective)
         if before := as_records(self._past, table, predictions, measured.records):
             known = costs(table, predictions, (*before, *measured.records), self._objective)
-        now = learn_costs(table, predictions, known, seed)
-        for row in range(len(pool), len(table)):
+        now = learn_costs(table, predictions, known, ask.seed)
+        for row in range(rows, len(table)):
             now = now.after(row)
         samples = table.global_batch_C if self._objective.per_sample else 1
-        weight = trial_weight(now, samples, known.records[-MOST_SEEN:])[: len(pool)] * odds
+        weight = trial_weight(now, samples, known.records[-MOST_SEEN:])[:rows] * odds
         best = float(measured.after_S.min())
-        return by_improvement(now, best, weight, np.arange(len(pool)), count)
+        return by_improvement(now, best, weight, np.arange(rows), ask.count)
 
 
 def _with_pending(

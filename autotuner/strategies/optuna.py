@@ -16,18 +16,8 @@ import numpy as np
 
 from autoconf_launch.core import ConfigError, nearest_known
 
-from ..space import (
-    CandidateTable,
-    Floats,
-    Ints,
-    Objective,
-    PredictionTable,
-    Record,
-    Trial,
-    concat,
-    is_out_of_memory,
-)
-from .base import free_rows, generator
+from ..space import CandidateTable, Floats, Ints, Objective, Record, concat, is_out_of_memory
+from .base import Ask
 
 _DEFAULT = "TPESampler"
 _DRAWS = 2
@@ -85,22 +75,15 @@ class OptunaSearch:
             why = _missing_package(error) or f"cannot be used: {error}"
             raise ConfigError(f"The sampler {self._sampler.__name__} {why}.") from error
 
-    def propose(
-        self,
-        pool: CandidateTable,
-        predictions: PredictionTable | None,
-        history: tuple[Record, ...],
-        pending: tuple[Trial, ...],
-        count: int,
-        seed: int,
-    ) -> tuple[int, ...]:
-        left = free_rows(pool, pending)
-        known = [*(record.trial.candidate for record in history), *(t.candidate for t in pending)]
-        ranks = _ranks(concat((CandidateTable.from_candidates(known), pool)))
+    def propose(self, ask: Ask) -> tuple[int, ...]:
+        left = ask.free_rows
+        known = [record.trial.candidate for record in ask.history]
+        known += [trial.candidate for trial in ask.pending]
+        ranks = _ranks(concat((CandidateTable.from_candidates(known), ask.pool)))
         of_pool = ranks[len(known) :]
-        study = self._study(ranks, history, len(known), generator(seed, history, pending))
+        study = self._study(ranks, ask.history, len(known), ask.generator())
         chosen: list[int] = []
-        while len(chosen) < count and len(left):
+        while len(chosen) < ask.count and len(left):
             asked = study.ask(self._box(ranks)).params
             point = np.array([asked[f"k{i}"] for i in range(ranks.shape[1])], float)
             nearest = int(left[np.argmin(_distance(of_pool[left], point, ranks))])

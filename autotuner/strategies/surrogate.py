@@ -136,14 +136,7 @@ def _guess(
 def learn_costs(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int = 0
 ) -> Belief:
-    """Logarithms of the costs of the pool's rows; needs a usable measurement.
-
-    Args:
-        pool: rows to learn about.
-        predictions: of the pool.
-        known: predicted and measured costs.
-        seed: of the random weights.
-    """
+    """Logarithms of the costs of the pool's rows; needs a usable measurement."""
     known = _at_last_fit(known)
     lesson = _lesson(pool, predictions, known)
     count, base_R = len(lesson.errors_S), np.concatenate([lesson.before_S, known.guess_C])

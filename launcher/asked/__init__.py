@@ -55,6 +55,7 @@ from .training import (
     PlanQuestion,
     PlanRanking,
     RealRuns,
+    TrainingBudget,
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles

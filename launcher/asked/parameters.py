@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
@@ -193,6 +193,38 @@ class Parameter:
         """Its value in a question."""
         return reduce(getattr, self.path, asked)
 
+    def keyword_value(self, value: Any) -> Any:
+        """A keyword's value; text is read as a flag's word: ``2T``, ``10%``.
+
+        Raises:
+            ConfigError: it is wrong.
+        """
+        unit, is_listed = self.asked.unit, self.asked.unit.action == "append"
+        if value is None and self.is_open:
+            return None
+        try:
+            if self.asked.parts and isinstance(value, Mapping):
+                units = {name: row[0] for name, row in self.asked.parts.items()}
+                return {name: _read_text(units.get(name, unit), x) for name, x in value.items()}
+            if isinstance(value, str) and unit.takes_word:
+                word = unit.read(value)
+                return (word,) if is_listed and word != value else word
+            if is_listed and isinstance(value, (list, tuple)):
+                value = tuple(_read_text(unit, one) for one in value)
+        except ArgumentTypeError as error:
+            raise ConfigError(_sentence(f"{self.name} {error}")) from None
+        if why := unit.refuse(value):
+            raise ConfigError(_sentence(f"{self.name} is {value!r}; {why}"))
+        return value
+
+
+def _read_text(unit: ValueUnit, value: Any) -> Any:
+    return unit.read(value) if isinstance(value, str) else value
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."
+
 
 def asked_parameters(kind: type, path: tuple[str, ...] = ()) -> Iterator[Parameter]:
     """All parameters of a question; parameters of its parts are in their place."""
@@ -315,17 +347,14 @@ def read_keywords(verb: str, kind: type[_Q], given: Mapping[str, Any]) -> _Q:
         ConfigError: an unknown or missing keyword, a wrong value, or some that contradict.
     """
     known = {one.name: one for one in asked_parameters(kind)}
-    for name, value in given.items():
-        if name not in known:
-            raise ConfigError(f"{verb} has no keyword {name}; {nearest_known(name, known)}")
-        is_open = value is None and known[name].is_open
-        if not is_open and (why := known[name].asked.unit.refuse(value)):
-            raise ConfigError(f"{name} is {value!r}; {why}{'' if why.endswith('?') else '.'}")
+    for name in (name for name in given if name not in known):
+        raise ConfigError(f"{verb} has no keyword {name}; {nearest_known(name, known)}")
+    values = {name: known[name].keyword_value(value) for name, value in given.items()}
     required = {name for name, one in known.items() if one.default is MISSING}
-    if missing := sorted(required - given.keys()):
+    if missing := sorted(required - values.keys()):
         raise ConfigError(f"{verb} needs {', '.join(missing)}.")
-    flags = (known[name].long_flag for name, v in given.items() if v != known[name].default)
-    found = _build(kind, given, frozenset(flags))
+    flags = (known[name].long_flag for name, v in values.items() if v != known[name].default)
+    found = _build(kind, values, frozenset(flags))
     for wrong in found.contradictions():
         raise ConfigError(f"{wrong}.")
     return found

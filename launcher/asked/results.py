@@ -18,7 +18,6 @@ LINE_FORMS = ("csv", "json")
 _JSON = "print one JSON document"
 _FOLDER = ValueUnit(metavar="RESULTS", read=Path, place="1")
 _COUNT = at_least(1)
-_FRAMEWORKS = tuple(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS)))
 
 
 @question
@@ -123,8 +122,8 @@ class ExportCommand(VerbQuestion):
     )
     to: str | None = parameter(
         "",
-        f"{', '.join(_FRAMEWORKS)}; of a base configuration {', '.join(BASE_EXPORTERS)}",
-        ValueUnit(metavar="FRAMEWORK", known=_FRAMEWORKS),
+        f"{', '.join(EXPORTERS)}; of a base configuration {', '.join(BASE_EXPORTERS)}",
+        ValueUnit(metavar="FRAMEWORK", known=tuple(EXPORTERS)),
         default=None,
     )
     sbatch: str | None = parameter(

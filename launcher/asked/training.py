@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
@@ -41,10 +43,11 @@ from .units import (
     WHOLE_NUMBERS,
     ValueUnit,
     choice,
+    refuse_other_than_text,
     whole,
 )
 
-MODEL = ValueUnit(metavar="M")
+MODEL = ValueUnit(metavar="M", refuse=refuse_other_than_text)
 SHAPES_GROUP = "shapes (they change the model, or are all of it)"
 _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
     {
@@ -71,8 +74,8 @@ PRECISIONS = tuple(precision.value for precision in Precision)
 HABITS_GROUP = "what is trained, and how"
 TRAINER = choice("trainer", TRAINER_NAMES)
 PRECISION = choice("precision", PRECISIONS)
-CLUSTER = ValueUnit(metavar="C")
-_CLUSTERS = ValueUnit(metavar="C", action="append")
+CLUSTER = ValueUnit(metavar="C", refuse=refuse_other_than_text)
+_CLUSTERS = replace(CLUSTER, action="append")
 SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
 _CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
 _OF_ONE_CLUSTER = (
@@ -257,14 +260,20 @@ class PlanRanking:
         choice("objective", Goal, "GOAL"),
         default="time",
     )
-    tokens: int | None = parameter(
-        "ranking", "of the whole training, such as 300B or 15T", TOKENS, default=None
-    )
     gpus_needed: bool = parameter(
         "ranking",
         "the fewest GPUs of this kind that fit it, or train within --deadline",
         ON,
         default=False,
+    )
+
+
+@question
+class TrainingBudget:
+    """Tokens of a whole training, the most time and money for them, and a GPU's price."""
+
+    tokens: int | None = parameter(
+        "ranking", "of the whole training, such as 300B or 15T", TOKENS, default=None
     )
     deadline_s: float | None = parameter(
         "ranking", "to train on all tokens, such as 5d", DURATION, default=None, flag="--deadline"
@@ -275,6 +284,38 @@ class PlanRanking:
     usd_per_gpu_hour: float | None = parameter(
         "ranking", "replaces our table of prices", PRICE, default=None
     )
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The limits that are given, in seconds and USD, by their flags."""
+        both = {"--deadline": self.deadline_s, "--max-cost": self.max_cost_usd}
+        return {flag: limit for flag, limit in both.items() if limit is not None}
+
+    @property
+    def is_only_timed(self) -> bool:
+        return [*self.limits] == ["--deadline"]
+
+    def steps(self, batch_tokens: int) -> int | None:
+        """Optimizer steps of the whole training; None if its tokens are not known."""
+        return None if self.tokens is None else math.ceil(self.tokens / batch_tokens)
+
+    def step_limits(self, batch_tokens: int) -> tuple[float, float]:
+        """Seconds and USD of the longest and most expensive step; infinite without a limit."""
+        if (steps := self.steps(batch_tokens)) is None:
+            return math.inf, math.inf
+        longest_s, most_usd = (
+            math.inf if x is None else x for x in (self.deadline_s, self.max_cost_usd)
+        )
+        return longest_s / steps, most_usd / steps
+
+    def price_need(self) -> str:
+        """The flag of a limit that needs a price; empty without one."""
+        return "" if self.max_cost_usd is None else "--max-cost"
+
+    def exceeded_limits(self, seconds: float, usd: float | None) -> Mapping[str, float]:
+        """The limits, by their flags, that a training exceeds."""
+        both = {"--deadline": seconds, "--max-cost": usd or 0.0}
+        return {flag: limit for flag, limit in self.limits.items() if both[flag] > limit}
 
 
 @question
@@ -308,7 +349,7 @@ class RealRuns:
 
 
 @question
-class PlanQuestion(RealRuns, PlanRanking, TrainingQuestion):
+class PlanQuestion(RealRuns, TrainingBudget, PlanRanking, TrainingQuestion):
     """A training, and how its layouts are ranked."""
 
     cluster: str | list[str] | tuple[str, ...] = parameter(
@@ -322,9 +363,8 @@ class PlanQuestion(RealRuns, PlanRanking, TrainingQuestion):
         return tuple(dict.fromkeys(texts))
 
     def contradictions(self) -> Iterator[str]:
-        for flag, limit in (("--deadline", self.deadline_s), ("--max-cost", self.max_cost_usd)):
-            if limit is not None and self.tokens is None:
-                yield f"{flag} bounds the whole training; give its --tokens too, such as 15T"
+        for flag in self.limits if self.tokens is None else ():
+            yield f"{flag} bounds the whole training; give its --tokens too, such as 15T"
         yield from self.contradictory_runs()
         if not self.clusters:
             yield "--cluster is empty; give at least one, such as '8xH100'"

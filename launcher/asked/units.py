@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -18,13 +18,17 @@ from autoconf_launch.tuning_spaces import hint
 MOST = 1 << 31
 """The largest size of a model that is believed."""
 MOST_DEGREE = 1 << 20
-POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
-"""Powers of ten by their letters."""
 _FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
+_PLAIN = {"": 1}
+_DECIMAL = {letter: 1000**power for power, letter in enumerate(("", "k", "m", "b", "t"))}
+_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_BYTES = {
+    f"{letter}{binary}{byte}": base**power
+    for power, letter in enumerate(("", "k", "m", "g", "t"))
+    for binary, base in (("", 1000), ("i", 1024))[: 1 + bool(power)]
+    for byte in ("", "b")
+}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _MOST_SHOWN = 1 << 24
 
 
@@ -108,6 +112,27 @@ def decimal(least: float, most: float, metavar: str) -> ValueUnit:
     return ValueUnit(metavar=metavar, read=read, refuse=refuse)
 
 
+def quantity(
+    metavar: str,
+    must: str,
+    scales: Mapping[str, float],
+    refuse: Callable[[Any], str | None],
+    kind: type[float] = float,
+) -> ValueUnit:
+    """Amounts such as ``1.5T``, exact in decimals, in the range of their keyword."""
+
+    def read(text: str) -> float:
+        plain = text.strip().lower().replace("_", "").removeprefix("$" * (metavar == "USD"))
+        found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z%]*)", plain)
+        scale = scales.get(found[2]) if found else None
+        value = kind(Decimal(found[1]) * Decimal(str(scale))) if found and scale else None
+        if value is None or refuse(value):
+            raise argparse.ArgumentTypeError(f"{text!r} {must}")
+        return value
+
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+
+
 def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
     """A choice between names, or between an enumeration's values or members."""
     names = tuple(one.value if isinstance(one, Enum) else one for one in known)
@@ -182,30 +207,10 @@ def frameworks(known: Iterable[str]) -> ValueUnit:
     return ValueUnit(metavar="|".join(names), read=read, known=names)
 
 
-def parse_bytes(text: str) -> int:
-    """Bytes of ``2GB``, ``512MiB``, ``1.5g``; decimal unless written with an i."""
-    if re.fullmatch(_DECIMAL, text.strip()):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} has no unit; write for example {text.strip()}GB"
-        )
-    match = re.fullmatch(rf"({_DECIMAL})\s*([kmgt]?i?)b?", text.strip().lower())
-    unit = {**_UNITS, **_BINARY}.get(match[2]) if match else None
-    size = int(float(match[1]) * unit) if match and unit else 0
-    if size <= 0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size; write for example 2GB or 512MiB"
-        )
-    return size
-
-
-def _read_seconds(text: str) -> float:
-    """Seconds of ``90``, ``90s``, ``10m``, ``1h``."""
-    match = re.fullmatch(rf"({_DECIMAL})([smh]?)", text.strip().lower())
-    if not match or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write for example 90, 90s or 10m"
-        )
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+def refuse_other_than_text(value: Any) -> str | None:
+    """Refuse values that are neither text nor several texts."""
+    texts = value if isinstance(value, (list, tuple)) else (value,)
+    return None if all(isinstance(one, str) for one in texts) else "it must be text"
 
 
 def _refuse_amount(value: Any) -> str | None:
@@ -222,30 +227,6 @@ def _refuse_switch(value: Any) -> str | None:
     return None if isinstance(value, bool) else "it must be True or False"
 
 
-def _read_sequence(text: str) -> int:
-    """Tokens of ``8192``, ``8k``, ``1M``: contexts go by powers of two, so a k is 1024."""
-    found = re.fullmatch(r"([0-9]{1,18})([km]?)", text.strip().lower())
-    length = int(found[1]) << {"": 0, "k": 10, "m": 20}[found[2]] if found else 0
-    if not 1 <= length <= MOST:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a number of tokens, such as 8192 or 8k"
-        )
-    return length
-
-
-def _read_tokens(text: str) -> int:
-    """Tokens of ``300B``, ``1.8T``, ``5000000000``; exact in decimals."""
-    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
-    count = int(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0
-    if not 0 < count <= _MOST_TOKENS:
-        raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
-    if count < _FEWEST_TOKENS:  # nobody trains on 300: 300 billion are meant
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is {count:,} tokens; did you mean {text.strip()}B?"
-        )
-    return count
-
-
 def tokens_text(tokens_b: float) -> str:
     """``2 T tokens``, ``300 B tokens``, ``0.3 M tokens``."""
     scales = ((1e3, "T"), (1.0, "B"))
@@ -253,47 +234,31 @@ def tokens_text(tokens_b: float) -> str:
     return f"{tokens_b / scale:g} {letter} tokens"
 
 
-def _read_money(text: str) -> float:
-    """USD of ``250000``, ``$5M``."""
-    found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
-    amount = float(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0.0
-    if amount <= 0.0:
+def _read_tokens(text: str) -> int:
+    """Tokens of ``300B``, ``1.8T``, ``5000000000``; exact in decimals."""
+    count: int = _COUNT.read(text)
+    if count < _FEWEST_TOKENS:  # nobody trains on 300: 300 billion are meant
         raise argparse.ArgumentTypeError(
-            f"{text!r} must be an amount in USD, such as 250000 or 5M"
+            f"{text!r} is {count:,} tokens; did you mean {text.strip()}B?"
         )
-    return amount
+    return count
 
 
-def _read_price(text: str) -> float:
-    """``2.5``, ``$2.5``: USD."""
-    plain = text.strip().removeprefix("$").replace("_", "")
-    if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", plain) or not float(plain):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 (price in USD)")
-    return float(plain)
+def _read_bytes(text: str) -> int:
+    """Bytes of ``2GB``, ``512MiB``, ``1.5g``; decimal unless written with an i."""
+    if re.fullmatch(r"[0-9.]+", text.strip()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no unit; write for example {text.strip()}GB"
+        )
+    size: int = _SIZE_IN_BYTES.read(text)
+    return size
 
 
 def _read_named_price(text: str) -> tuple[str, float]:
     name, equals, amount = text.partition("=")
     if not (name.strip() and equals):
         raise argparse.ArgumentTypeError(f"{text!r} must be a GPU and its price, as A10G=0.9")
-    return name.strip(), _read_price(amount)
-
-
-def _read_share(text: str) -> float:
-    """``10``, ``10%``: a share below 1."""
-    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%?", text.strip())
-    if not found or float(found[1]) >= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a percentage from 0 to below 100")
-    return float(found[1]) / 100
-
-
-def _read_duration(text: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhdw])", text.strip().lower())
-    if not found or not float(found[1]):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a time with its unit, such as 5d or 12h"
-        )
-    return float(found[1]) * _SECONDS[found[2]]
+    return name.strip(), PRICE.read(amount)
 
 
 def _read_whole_numbers(text: str) -> tuple[int, ...]:
@@ -338,12 +303,6 @@ def _refuse_sizes(value: Any) -> str | None:
     return next((why for one in value if (why := DEGREE.refuse(one))), None)
 
 
-def _read_milliseconds(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", text.strip()) or not float(text):
-        raise argparse.ArgumentTypeError(f"{text!r} must be milliseconds above 0, such as 2000")
-    return float(text)
-
-
 def _read_billions(text: str) -> float:
     """Exact in decimals, as the formula rounds."""
     return float(Decimal(_read_tokens(text)).scaleb(-9))
@@ -383,21 +342,40 @@ OFF = ValueUnit(action="store_false", refuse=_refuse_switch)
 SWITCH = ValueUnit(action="switch", refuse=_refuse_switch)
 DEGREE = whole(1, MOST_DEGREE)
 SIZE = whole(1, MOST)
-SHOWN = ValueUnit(metavar="N", read=_read_shown, refuse=whole(1, MOST).refuse)
+SHOWN = ValueUnit(metavar="N", read=_read_shown, refuse=SIZE.refuse)
 """Rows to show; all are None as a keyword, 0 as a flag."""
-SEQUENCE = ValueUnit(metavar="S", read=_read_sequence, refuse=whole(1, MOST).refuse)
-TOKENS = ValueUnit(metavar="T", read=_read_tokens, refuse=whole(1, _MOST_TOKENS).refuse)
-BYTES = ValueUnit(metavar="SIZE", read=parse_bytes)
-USD = ValueUnit(metavar="USD", read=_read_money, refuse=_refuse_amount)
-PRICE = ValueUnit(metavar="USD", read=_read_price, refuse=_refuse_amount)
+SEQUENCE = quantity(
+    "S", "must be a number of tokens, such as 8192 or 8k", _BINARY, SIZE.refuse, int
+)
+"""Contexts go by powers of two, so a k is 1024."""
+_COUNT = quantity(
+    *("T", "must be tokens, such as 300B or 15T", _DECIMAL),
+    *(whole(1, _MOST_TOKENS).refuse, int),
+)
+TOKENS = replace(_COUNT, read=_read_tokens)
+BILLIONS = ValueUnit(metavar="N", read=_read_billions, refuse=_refuse_amount)
+_SIZE_IN_BYTES = quantity(
+    *("SIZE", "is not a size; write for example 2GB or 512MiB", _BYTES),
+    *(whole(1, _MOST_TOKENS).refuse, int),
+)
+BYTES = replace(_SIZE_IN_BYTES, read=_read_bytes)
+USD = quantity("USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _refuse_amount)
+PRICE = quantity("USD", "must be a number above 0 (price in USD)", _PLAIN, _refuse_amount)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
-PERCENT = ValueUnit(metavar="PERCENT", read=_read_share, refuse=_refuse_share)
-SECONDS = ValueUnit(metavar="S", read=_read_seconds, refuse=_refuse_amount)
-DURATION = ValueUnit(metavar="TIME", read=_read_duration, refuse=_refuse_amount)
+PERCENT = quantity(
+    *("PERCENT", "must be a percentage from 0 to below 100", {"": 0.01, "%": 0.01}),
+    _refuse_share,
+)
+SECONDS = quantity(
+    *("S", "is not a time; write for example 90, 90s or 10m"),
+    *({"": 1, "s": 1, "m": 60, "h": 3600}, _refuse_amount),
+)
+DURATION = quantity(
+    "TIME", "must be a time with its unit, such as 5d or 12h", _SECONDS, _refuse_amount
+)
+MILLISECONDS = quantity("MS", "must be milliseconds above 0, such as 2000", _PLAIN, _refuse_amount)
 WHOLE_NUMBERS = ValueUnit(metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers)
 FROZEN_PARTS = ValueUnit(metavar="PARTS", read=_read_parts, refuse=_refuse_parts)
 SIZES = ValueUnit(metavar="N,N", read=_read_sizes, refuse=_refuse_sizes)
-MILLISECONDS = ValueUnit(metavar="MS", read=_read_milliseconds, refuse=_refuse_amount)
-BILLIONS = ValueUnit(metavar="N", read=_read_billions, refuse=_refuse_amount)
 FAMILY = ValueUnit(metavar="F", read=_read_family)
 ASSUMPTION = ValueUnit(metavar="NAME=VALUE", read=_read_assumption, action="append")

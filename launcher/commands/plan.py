@@ -49,7 +49,6 @@ from ..export import (
     fasop_rows,
     first_exportable,
 )
-from ..exporters import SUFFIXES
 from ..first_forward import (
     TracedScript,
     ask_plan,
@@ -223,7 +222,7 @@ def _export(request: PlanRequest, rows: Iterable[Optimum]) -> _Written:
     texts: dict[Path, str] = {}
     for name in request.export:
         exported = export_row(optima, row, name)
-        texts[request.output / f"layout.{name}{SUFFIXES[name]}"] = exported.text
+        texts[request.output / f"layout.{name}{exported.suffix}"] = exported.text
         for suffix, text in exported.files:
             texts[request.output / f"layout.{name}{suffix}"] = text
     for path, text in texts.items():
@@ -241,10 +240,13 @@ def _export_runs(
     """Write the layout of each verifying run, for each framework that can express it."""
     for number, one in enumerate(verifying.named, start=1):
         for name in request.export:
-            path = folder / f"run{number}.{name}{SUFFIXES[name]}"
-            why = export_obstacle(one.optimum, (name,))
+            exported, why = (
+                export_optimum(one.optimum, name),
+                export_obstacle(one.optimum, (name,)),
+            )
+            path = folder / f"run{number}.{name}{exported.suffix}"
             if why is None:
-                save_text(path, export_optimum(one.optimum, name).text)
+                save_text(path, exported.text)
             what = f"is written to {path}" if why is None else f"is not for {name}: {why}"
             written = written.add(f"Run {number} {what}.")
     return written

@@ -20,7 +20,6 @@ from ..estimates import (
     recommendation,
 )
 from ..export import export_base
-from ..exporters import SUFFIXES
 from ..pages import recommend_page, write_page
 from ..report import recommend_document, recommend_text, save_text
 
@@ -70,10 +69,10 @@ def _write(request: RecommendCommand, answer: Recommendation) -> tuple[Path, ...
         wandb_project=request.wandb_project,
     )
     document = base_document(answer.model, plan, request.custom_config)
-    exports = {name: export_base(document, name).text for name in request.export}
+    exports = {name: export_base(document, name) for name in request.export}
     save_text(request.base_config, base_config_text(document))
     paths = [request.base_config]
-    for name, text in exports.items():
-        paths.append(request.base_config.with_suffix(f".{name}{SUFFIXES[name]}"))
-        save_text(paths[-1], text)
+    for name, exported in exports.items():
+        paths.append(request.base_config.with_suffix(f".{name}{exported.suffix}"))
+        save_text(paths[-1], exported.text)
     return tuple(paths)

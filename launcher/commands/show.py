@@ -18,11 +18,8 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import EFFORTS, estimate_noise
 from autoconf_launch.autotuner.playoff import (
-    Rounds,
     Summary,
     best_of,
-    playoff_s,
-    round_times_s,
     rounds_of,
 )
 from autoconf_launch.autotuner.space import Record
@@ -196,7 +193,6 @@ class _Followed:
 
     def __init__(self, results: Results) -> None:
         self._objective = results.objective
-        self._effort = EFFORTS[results.effort]
         self._counts = (0, 0, 0)
         self._rounds = 0
         self._best: Record | None = None
@@ -240,17 +236,9 @@ class _Followed:
             self._rounds = count
             yield RoundFinished(
                 number=count,
-                rounds_in_time=self._in_time(rounds, contents),
                 elapsed_s=elapsed_s,
                 standings=standings_of(rounds),
             )
-
-    def _in_time(self, rounds: Rounds, contents: JournalContents) -> int:
-        times_s = round_times_s(contents.finals)
-        round_s = sum(times_s) / len(times_s)
-        search_s = contents.search.spent_s
-        in_time = math.ceil(playoff_s(search_s, self._effort) / max(round_s, 1e-9) - 0.5)
-        return max(rounds.count(), min(in_time, self._effort.most_rounds))
 
 
 def _last_round(contents: JournalContents) -> int:

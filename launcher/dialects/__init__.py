@@ -9,13 +9,14 @@ from autoconf_launch.core import ConfigError
 
 from ..extension_points import find_reference, load_reference, references
 from ..script import ScriptSource, facts_of
-from ..spelling import Dialect, on_no_batch
-from .accelerate import PREFIXES
+from ..spelling import Dialect, FrameworkFacts, on_no_batch
+from .accelerate import AccelerateDialect
 from .any_script import DATALOADER_BATCH_VARIABLE
 from .builtin import BuiltinDialect, document_of
 from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document, on_configuration_in_source
 from .hf_trainer import HfTrainerDialect, on_arguments_in_source
 from .megatron import MegatronDialect
+from .torchtitan import TorchtitanDialect
 
 _LAST_RESORT = ("document", "arguments", "dataloader")
 """Dialects for scripts that no other dialect knows."""
@@ -36,9 +37,6 @@ DIALECTS = MappingProxyType(
 """Name -> ``module:attribute``, in the order of detection; dialects of other packages
 (entry-point group ``autoconf_launch.dialect``) come before them."""
 
-EXPERIMENTAL = MappingProxyType({"torchtitan": "torchtitan", "megatron": "Megatron-LM"})
-"""Dialects that were checked against published names, but never by a run of the framework."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectChoice:
@@ -46,6 +44,17 @@ class DialectChoice:
 
     dialect: Dialect
     notes: tuple[str, ...] = ()
+
+
+def every_dialect() -> list[Dialect]:
+    """Our dialects and dialects of other packages, in the order of detection."""
+    return [load_reference(r)() for r in references("dialect", DIALECTS).values()]
+
+
+def framework_facts() -> tuple[FrameworkFacts, ...]:
+    """The frameworks of all dialects that have one."""
+    found = (dialect.framework for dialect in every_dialect())
+    return tuple(framework for framework in found if framework != FrameworkFacts())
 
 
 def choose_dialect(source: ScriptSource) -> DialectChoice:
@@ -58,10 +67,12 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     if wanted is not None:
         reference = find_reference("dialect", DIALECTS, wanted, where="--dialect")
         return _choice(load_reference(reference)())
-    if (built_in := BuiltinDialect()).detects(source):  # a script of our runtime is nobody else's
+    readers = {name for framework in framework_facts() for name in framework.readers}
+    facts, built_in = source.facts, BuiltinDialect()
+    is_ours = facts.imports("autoconf_launch") or not facts.imports(*readers)
+    if is_ours and built_in.detects(source):  # a script of our runtime is nobody else's
         return DialectChoice(dialect=built_in)
-    every: list[Dialect] = [load_reference(r)() for r in references("dialect", DIALECTS).values()]
-    fits = [dialect for dialect in every if dialect.detects(source)]
+    fits = [d for d in every_dialect() if d.name != built_in.name and d.detects(source)]
     special = [dialect for dialect in fits if dialect.name not in _LAST_RESORT]
     own = on_configuration_in_source(source)
     if not fits:
@@ -75,7 +86,7 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
 
 
 def _choice(dialect: Dialect, *notes: str) -> DialectChoice:
-    if tool := EXPERIMENTAL.get(dialect.name):
+    if tool := dialect.framework.unproven:
         notes += (
             f"Dialect {dialect.name} is experimental: its names were checked, but never by a run "
             f"of {tool}; check what the trials ran.",

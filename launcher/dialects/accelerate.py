@@ -23,7 +23,7 @@ from autoconf_launch.core import (
 
 from ..script import ScriptSource
 from ..spelling import (
-    Known,
+    FrameworkFacts,
     LaunchInputs,
     Reading,
     Rendered,
@@ -33,7 +33,6 @@ from ..spelling import (
     TrialNeeds,
     Variable,
     Version,
-    check_version,
     find_row,
     installed_version,
     move_asides,
@@ -41,7 +40,6 @@ from ..spelling import (
 )
 from .any_script import batch_rows, recognition_notes
 
-_KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
 ACCUMULATION_VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 USE_FSDP = "ACCELERATE_USE_FSDP"
 USE_DEEPSPEED = "ACCELERATE_USE_DEEPSPEED"
@@ -83,7 +81,13 @@ KEYS = {
     "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
 }
 """Keys, at the top or in a section, whose variable has another name."""
-PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
+_FRAMEWORK = FrameworkFacts(
+    package="accelerate",
+    oldest=(0, 21),
+    newest=(1, 15),
+    readers=("accelerate",),
+    variables=("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_"),
+)
 KINDS = {
     "FSDP": ((USE_FSDP, "true"),),
     "DEEPSPEED": ((USE_DEEPSPEED, "true"),),
@@ -149,9 +153,7 @@ class ShardingWords(Spelled):
 
     versioned: bool
     knob: str = "zero_stage"
-
-    def names(self) -> tuple[str, ...]:
-        return (USE_FSDP, _STRATEGY, _RESHARD, DEEPSPEED_STAGE, self.knob)
+    called: tuple[str, ...] = (USE_FSDP, _STRATEGY, _RESHARD, DEEPSPEED_STAGE)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         if _is_on(inputs, USE_DEEPSPEED):
@@ -191,7 +193,7 @@ class ShardingWords(Spelled):
 class AccelerateDialect(TableDialect):
     """Scripts that make their own Accelerator."""
 
-    name = "accelerate"
+    name, framework = "accelerate", _FRAMEWORK
     checks = ("micro_batch", "accumulation", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
@@ -199,7 +201,7 @@ class AccelerateDialect(TableDialect):
         return facts.imports("accelerate") and "Accelerator" in facts.called
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        version = installed_version(source, _KNOWN.package) or _KNOWN.newest
+        version = installed_version(source, _FRAMEWORK.package) or _FRAMEWORK.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
         if accumulation and (
@@ -220,9 +222,6 @@ class AccelerateDialect(TableDialect):
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         return move_asides(super().in_trial(rendered, source, needs), source, needs)
-
-    def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, _KNOWN)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
         return recognition_notes(reading)

@@ -45,6 +45,7 @@ from ..script import ScriptSource, facts_of
 from ..spelling import (
     DEGREES,
     SPLITS,
+    FrameworkFacts,
     OpenDocument,
     Rendered,
     TrialNeeds,
@@ -63,7 +64,6 @@ from ..spelling import (
     with_runtime_knobs,
 )
 
-_EXTERNAL = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
 _DEEPSPEEDS = "--deepspeed_config"
 _BATCH = ("micro_batch", "accumulation")
 """Knobs that a trial's document always has."""
@@ -85,16 +85,13 @@ def document_of(document: RawConfig, candidate: Candidate) -> RawConfig:
 class BuiltinDialect:
     """Scripts that call ``autoconf_launch.runtime.initialize`` with a configuration file."""
 
-    name = "native"
+    name, framework = "native", FrameworkFacts()
     is_external, reads_document = False, True
 
     def detects(self, source: ScriptSource) -> bool:
-        """True for a document with our keys or without any, unless a framework reads it."""
-        facts = source.facts
-        external = facts.imports(*_EXTERNAL) or is_deepspeeds(source)
-        external = external and not facts.imports("autoconf_launch")
+        """True for a document with our keys or without any."""
         named = keys.is_ours(source.config) or source.config_argument is not None
-        return named and not external
+        return named and not is_deepspeeds(source)
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         opened = open_document(source)

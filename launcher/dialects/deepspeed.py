@@ -46,7 +46,7 @@ from autoconf_launch.tuning_spaces import (
 
 from ..script import LIGHTNING_PACKAGES, ScriptSource, facts_of
 from ..spelling import (
-    Known,
+    FrameworkFacts,
     Rendered,
     TrialNeeds,
     UserSettings,
@@ -73,9 +73,6 @@ from .deepspeed_keys import (
     with_counted_batch,
     with_current_keys,
 )
-
-DEEPSPEED_VERSIONS = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
-"""The names below were checked in the newest version; no older version is refused."""
 
 ZERO_KEYS = tuple(name for name, _ in DEEPSPEED_KEYS[keys.ZERO].treatments())
 _CHECKPOINTING = keys.RECOMPUTE[0]
@@ -248,6 +245,7 @@ class DeepSpeedDialect:
     """Scripts that call ``deepspeed.initialize`` with a configuration file."""
 
     name = "deepspeed"
+    framework = FrameworkFacts(package="deepspeed", newest=(0, 19), readers=("deepspeed",))
     is_external, reads_document = True, True
 
     def detects(self, source: ScriptSource) -> bool:
@@ -290,7 +288,7 @@ class DeepSpeedDialect:
             settings=settings,
             warnings=(
                 *source.warnings,
-                *check_version(source, DEEPSPEED_VERSIONS),
+                *check_version(source, self.framework),
                 *key_warnings(source),
             ),
             notes=(

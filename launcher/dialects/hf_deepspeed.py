@@ -33,7 +33,7 @@ from ..script import ScriptSource
 from ..spelling import (
     CANONICAL,
     NEWEST,
-    Known,
+    FrameworkFacts,
     LaunchInputs,
     Place,
     Renamed,
@@ -48,6 +48,7 @@ from ..spelling import (
     fixed_accumulation,
     on_varying_batch,
     refuse_lists,
+    whole_number,
     with_listed,
 )
 from .deepspeed import (
@@ -69,7 +70,9 @@ from .deepspeed_keys import (
     with_current_keys,
 )
 
-VERSIONS = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
+VERSIONS = FrameworkFacts(
+    package="transformers", oldest=(4, 30), newest=(5, 23), readers=("transformers",)
+)
 BATCH_FLAG = "--per_device_train_batch_size"
 _MICRO_BATCH_DEFAULT = 8
 STEPS_FLAG = "--gradient_accumulation_steps"
@@ -154,11 +157,7 @@ class SharedNumber(Spelled):
         return self.value_of(held)
 
     def value_of(self, word: Any) -> LayoutValue:
-        if type(word) is not int or word < 1:
-            raise ConfigError(
-                f"{dotted_name(self.path)} is {word!r}, but must be a whole number of at least 1."
-            )
-        return word
+        return whole_number(word, dotted_name(self.path))
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """Write both places, as either may have another value."""

@@ -41,8 +41,9 @@ from ..spelling import (
     TrialNeeds,
     UserSettings,
     Version,
-    check_version,
     find_argument,
+    held_place,
+    held_value,
     installed_version,
     put_argument,
     refuse_renamed,
@@ -128,13 +129,10 @@ class FsdpWords(Spelled):
     """``--fsdp`` as a ZeRO stage; words other than the strategy stay."""
 
     knob: str = "zero_stage"
-
-    def names(self) -> tuple[str, ...]:
-        return (names.FSDP, self.knob)
+    called: tuple[str, ...] = (names.FSDP,)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        given = next((v for place in self.places if (v := place.get(inputs)) is not None), "")
-        return self.value_of(given)
+        return self.value_of(held_value(self.places, inputs, ""))
 
     def value_of(self, word: Any) -> LayoutValue:
         if type(word) is int and word in (0, 2, 3):
@@ -149,7 +147,7 @@ class FsdpWords(Spelled):
         return stages[0]
 
     def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        place = next((p for p in self.places if p.get(inputs) is not None), self.places[0])
+        place = held_place(self.places, inputs)
         if value == 0:
             return place.drop(inputs)
         strategies = {stage: word for word, stage in reversed(names.FSDP_STAGES.items())}
@@ -163,7 +161,7 @@ class FsdpWords(Spelled):
 class HfTrainerDialect(TableDialect):
     """Hugging Face Trainer scripts."""
 
-    name = "hf_trainer"
+    name, framework = "hf_trainer", names.VERSIONS
     checks = ("micro_batch", "accumulation", "zero_stage", "recompute")
 
     def detects(self, source: ScriptSource) -> bool:
@@ -189,6 +187,11 @@ class HfTrainerDialect(TableDialect):
             ),
             _stage_row(source, ranks),
         )
+
+    def places(
+        self, source: ScriptSource, setting: str, *, switch: bool = False
+    ) -> tuple[Place, ...]:
+        return _either(source, setting, switch=switch)
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         listed = with_document_lists(source)
@@ -235,21 +238,12 @@ class HfTrainerDialect(TableDialect):
     def workload(self, reading: Reading) -> Workload:
         precision = Precision.FP32
         for flag, kind in (("--fp16", Precision.FP16), ("--bf16", Precision.BF16)):
-            if any(
-                scalar(place.get(reading.inputs)) is True
-                for place in _either(reading.source, flag)
-            ):
+            if scalar(held_value(_either(reading.source, flag), reading.inputs)) is True:
                 precision = kind
-        optim = next(
-            (v for p in _either(reading.source, "--optim") if (v := p.get(reading.inputs))),
-            "adamw",
-        )
+        optim = held_value(_either(reading.source, "--optim"), reading.inputs) or "adamw"
         family = "AdamW" if str(optim).startswith("adamw") else str(optim)
         workload = Workload(optimizer=Optimizer.from_name(family), precision=precision)
         return with_file_workload(workload, reading.inputs.document)
-
-    def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, names.VERSIONS)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker or resuming; all output, checkpoints too, goes below the trial's folder."""
@@ -258,8 +252,7 @@ class HfTrainerDialect(TableDialect):
         inputs = self.inputs(source)
 
         def user_value(flag: str) -> object:
-            found = (place.get(inputs) for place in _either(source, flag))
-            return next((value for value in found if value is not None), None)
+            return held_value(_either(source, flag), inputs)
 
         edits = (
             *aside_settings(source, needs, version, user_value),

@@ -13,8 +13,8 @@ from autoconf_launch.core import KeyPath
 from ..script import LIGHTNING_PACKAGES, ScriptSource
 from ..spelling import (
     Argument,
+    FrameworkFacts,
     Key,
-    Known,
     Place,
     Reading,
     Rendered,
@@ -23,14 +23,12 @@ from ..spelling import (
     TableDialect,
     TrialNeeds,
     Variable,
-    check_version,
     document_values,
     find_argument,
     put_argument,
 )
 from .any_script import batch_rows, recognition_notes
 
-_KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
 CLI = "--trainer."
 _VARIABLE = "PL_TRAINER_"
 """A Trainer takes settings that its call omits from variables with this prefix, in capitals."""
@@ -78,6 +76,13 @@ class LightningDialect(TableDialect):
     """Scripts that train with ``lightning.Trainer``."""
 
     name = "lightning"
+    framework = FrameworkFacts(
+        package="lightning",
+        oldest=(2, 0),
+        newest=(2, 6),
+        readers=LIGHTNING_PACKAGES,
+        variables=(_VARIABLE,),
+    )
     checks = ("micro_batch", "accumulation", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
@@ -115,9 +120,6 @@ class LightningDialect(TableDialect):
             words = _STAGES
             rows.append(replace(strategy, knob="zero_stage", words=words, default=0, free=free))
         return tuple(rows)
-
-    def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, _KNOWN)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
         return recognition_notes(reading)

@@ -17,23 +17,21 @@ from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
     Argument,
-    Known,
+    FrameworkFacts,
     LaunchInputs,
     Place,
-    Reading,
     Rendered,
     Spelled,
     Spelling,
     TableDialect,
     TrialNeeds,
-    check_version,
     find_argument,
     put_argument,
     scalar,
+    whole_number,
     without_arguments,
 )
 
-_KNOWN = Known(package="megatron-core", oldest=(0, 8), newest=(0, 16))
 MEGATRON_MICRO_BATCH = "--micro-batch-size"
 GLOBAL_BATCH_FLAG = "--global-batch-size"
 MEGATRON_DEGREES = {
@@ -95,10 +93,8 @@ class RecomputeWords(Spelled):
 
     free: tuple[LayoutValue, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     knob: str = "recompute"
+    called: tuple[str, ...] = (GRANULARITY,)
     places: tuple[Place, ...] = (_GRANULARITY, _METHOD, _NUM_LAYERS, _OLD)
-
-    def names(self) -> tuple[str, ...]:
-        return (GRANULARITY, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         if _OLD.get(inputs) is not None:
@@ -129,10 +125,8 @@ class VirtualWords(Spelled):
     """Model chunks of each rank, by their number or by their layers."""
 
     knob: str = "virtual_pipeline"
+    called: tuple[str, ...] = (VIRTUAL_STAGES,)
     places: tuple[Place, ...] = (_STAGES, _LAYERS_EACH)
-
-    def names(self) -> tuple[str, ...]:
-        return (VIRTUAL_STAGES, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         if (each := _LAYERS_EACH.get(inputs)) is None:
@@ -140,7 +134,7 @@ class VirtualWords(Spelled):
         return _layers(inputs) // (_stages(inputs) * int(each))
 
     def value_of(self, word: Any) -> LayoutValue:
-        return _whole(word, VIRTUAL_STAGES)
+        return whole_number(scalar(word), VIRTUAL_STAGES)
 
     def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if _LAYERS_EACH.get(inputs) is None:
@@ -160,26 +154,22 @@ class SplitWords(Spelled):
     """Layers of each pipeline stage: of the first and the last stage, or a layout of all."""
 
     knob: str = "pipeline_split"
+    called: tuple[str, ...] = (LAYOUT,)
     places: tuple[Place, ...] = (_FIRST, _LAST, _LAYOUT)
-
-    def names(self) -> tuple[str, ...]:
-        return (LAYOUT, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         layout, stages = _LAYOUT.get(inputs), _stages(inputs)
         if layout is not None:
             return self.value_of(layout)
-        first, last = scalar(_FIRST.get(inputs)), scalar(_LAST.get(inputs))
-        if (first is None and last is None) or stages < 2:
-            return None
-        middle = stages - (first is not None) - (last is not None)
-        left = _layers(inputs) - (first or 0) - (last or 0)
-        each = left // middle if middle else 0
-        return (
-            *((first,) if first is not None else ()),
-            *(each,) * middle,
-            *((last,) if last is not None else ()),
+        first, last = (
+            tuple(scalar(text) for text in (place.get(inputs),) if text is not None)
+            for place in (_FIRST, _LAST)
         )
+        if not (first or last) or stages < 2:
+            return None
+        middle = stages - len(first) - len(last)
+        left = _layers(inputs) - sum(first) - sum(last)
+        return (*first, *(left // middle if middle else 0,) * middle, *last)
 
     def value_of(self, word: Any) -> LayoutValue:
         return tuple(_count(part) for part in str(word).split("|"))
@@ -199,6 +189,9 @@ class MegatronDialect(TableDialect):
     """Megatron-LM's training scripts."""
 
     name = "megatron"
+    framework = FrameworkFacts(
+        package="megatron-core", oldest=(0, 8), newest=(0, 16), unproven="Megatron-LM"
+    )
 
     def detects(self, source: ScriptSource) -> bool:
         if source.facts.imports(*PACKAGES):
@@ -231,9 +224,6 @@ class MegatronDialect(TableDialect):
             ),
             RecomputeWords(),
         )
-
-    def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """Nothing is saved or evaluated except in a verification run; the script ends itself."""
@@ -278,19 +268,12 @@ def _count(part: str) -> int:
     return single.count("t")
 
 
-def _whole(value: Any, name: str) -> int:
-    number = scalar(value)
-    if type(number) is not int or number < 1:
-        raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1.")
-    return number
-
-
 def _layers(inputs: LaunchInputs) -> int:
     given = find_argument(inputs.arguments, (LAYERS,))
     if given is None:
         raise ConfigError(f"{LAYERS} is not given, but the split of the pipeline needs it.")
-    return _whole(given.value, LAYERS)
+    return whole_number(scalar(given.value), LAYERS)
 
 
 def _stages(inputs: LaunchInputs) -> int:
-    return _whole(_PIPELINE.get(inputs) or 1, _PIPELINE.name)
+    return whole_number(scalar(_PIPELINE.get(inputs) or 1), _PIPELINE.name)

@@ -18,8 +18,8 @@ from ..script import NamedFile, ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
     Argument,
+    FrameworkFacts,
     Key,
-    Known,
     LaunchInputs,
     Place,
     Reading,
@@ -29,9 +29,10 @@ from ..spelling import (
     Spelling,
     TableDialect,
     TrialNeeds,
-    check_version,
     edit_toml,
     find_argument,
+    held_place,
+    held_value,
     installed_version,
     parse_toml,
     put_argument,
@@ -39,7 +40,6 @@ from ..spelling import (
     with_path_argument,
 )
 
-_KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
 FILE_FLAGS = ("--job.config_file", "--job.config-file")
 WITHOUT_FILE = (0, 3)
 SCRIPT = "torchtitan.train"
@@ -102,14 +102,12 @@ class DegreeWords(Spelled):
     reshard: tuple[Place, ...]
     ranks: int
     knob: str = "zero_stage"
-
-    def names(self) -> tuple[str, ...]:
-        return (f"--{SHARD}", self.knob)
+    called: tuple[str, ...] = (f"--{SHARD}",)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        if self.ranks == 1 or _got(self.shard, inputs, -1) == 1:
+        if self.ranks == 1 or scalar(held_value(self.shard, inputs, -1)) == 1:
             return 0
-        return 2 if _got(self.reshard, inputs, "default") == "never" else 3
+        return 2 if held_value(self.reshard, inputs, "default") == "never" else 3
 
     def value_of(self, word: Any) -> LayoutValue:
         if word not in (0, 2, 3):
@@ -120,18 +118,21 @@ class DegreeWords(Spelled):
 
     def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if value == 0:
-            inputs = _set(self.shard, inputs, 1)
-            return _set(self.replicate, inputs, self.ranks)
-        if _got(self.shard, inputs, -1) == 1:
-            inputs = _set(self.shard, inputs, -1)
-            inputs = _set(self.replicate, inputs, 1)
-        return _set(self.reshard, inputs, "never" if value == 2 else "default")
+            inputs = held_place(self.shard, inputs).put(inputs, 1)
+            return held_place(self.replicate, inputs).put(inputs, self.ranks)
+        if scalar(held_value(self.shard, inputs, -1)) == 1:
+            inputs = held_place(self.shard, inputs).put(inputs, -1)
+            inputs = held_place(self.replicate, inputs).put(inputs, 1)
+        return held_place(self.reshard, inputs).put(inputs, "never" if value == 2 else "default")
 
 
 class TorchtitanDialect(TableDialect):
     """torchtitan's own trainer."""
 
     name = "torchtitan"
+    framework = FrameworkFacts(
+        package="torchtitan", oldest=(0, 1), newest=(0, 3), unproven="torchtitan"
+    )
     checks = ("micro_batch", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
@@ -166,6 +167,11 @@ class TorchtitanDialect(TableDialect):
         )
         return tuple(rows)
 
+    def places(
+        self, source: ScriptSource, setting: str, *, switch: bool = False
+    ) -> tuple[Place, ...]:
+        return _places(source, setting, switch=switch)
+
     def inputs(self, source: ScriptSource) -> LaunchInputs:
         file = _file(source)
         return LaunchInputs(
@@ -188,9 +194,6 @@ class TorchtitanDialect(TableDialect):
         arguments = with_path_argument(inputs.arguments, file.position, path)
         made = RenderedFile(name=_FILE, text=edit_toml(file.text, edits) if edits else file.text)
         return replace(inputs, arguments=arguments), (made,)
-
-    def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker; all that is dumped, checkpoints too, goes below the trial's folder."""
@@ -238,7 +241,7 @@ def _path(key: str) -> KeyPath:
 
 
 def _version(source: ScriptSource) -> tuple[int, int]:
-    version = installed_version(source, _KNOWN.package)
+    version = installed_version(source, TorchtitanDialect.framework.package)
     if version is not None:
         return version
     module = find_argument(source.script_args, ("--module",))
@@ -258,10 +261,10 @@ def _file(source: ScriptSource) -> NamedFile | None:
     return next(files, None)
 
 
-def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
+def _places(source: ScriptSource, name: str, *, switch: bool = False) -> tuple[Place, ...]:
     """The command line wins; if no place has the setting, the file is written."""
     name = OLDER.get(name, name) if _is_old(source) else name
-    argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
+    argument, key = Argument((f"--{name}",), switch=switch), Key(tuple(name.split(".")))
     if _file(source) is None:
         return (argument,)
     return (argument, key) if argument.get(LaunchInputs(arguments=source.script_args)) else (key,)
@@ -285,7 +288,7 @@ def _batch_rows(
         micro = Spelling(knob="micro_batch", places=places, default=1)
     if _is_old(source):
         return (micro,)
-    stated = scalar(_got(total, inputs, -1))
+    stated = scalar(held_value(total, inputs, -1))
     if stated == -1 and pipelined:
         raise ConfigError(
             f"{GLOBAL_BATCH_KEY} is not set, but pipeline stages are; give it, so that "
@@ -301,19 +304,17 @@ class _UnsetBatch(Spelled):
     """The global batch if the user leaves it to torchtitan: one micro-batch of each rank."""
 
     knob: str = GLOBAL_BATCH
-
-    def names(self) -> tuple[str, ...]:
-        return (GLOBAL_BATCH_KEY, self.knob)
+    called: tuple[str, ...] = (GLOBAL_BATCH_KEY,)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        stated = scalar(_got(self.places, inputs, -1))
+        stated = scalar(held_value(self.places, inputs, -1))
         return None if stated == -1 else int(stated)
 
     def value_of(self, word: Any) -> LayoutValue:
         return int(word)
 
     def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        return _set(self.places, inputs, value)
+        return held_place(self.places, inputs).put(inputs, value)
 
 
 def _recompute_row(source: ScriptSource) -> Spelling:
@@ -325,13 +326,3 @@ def _recompute_row(source: ScriptSource) -> Spelling:
         default=Recompute(RECOMPUTE_DEFAULT),
         free=kinds,
     )
-
-
-def _got(places: tuple[Place, ...], inputs: LaunchInputs, default: Any) -> Any:
-    found = (place.get(inputs) for place in places)
-    return scalar(next((value for value in found if value is not None), default))
-
-
-def _set(places: tuple[Place, ...], inputs: LaunchInputs, value: Any) -> LaunchInputs:
-    place = next((p for p in places if p.get(inputs) is not None), places[0])
-    return place.put(inputs, value)

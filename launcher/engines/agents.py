@@ -89,7 +89,7 @@ class AgentJob(ABC):
         self.send({"end": True})
 
     def order(self, ranks: Iterable[RankPlan], variables: Mapping[str, str]) -> dict[str, Any]:
-        """The order for an agent that starts some ranks; ``variables`` are those of a rank."""
+        """The order for an agent that starts some ranks; ``variables``: of a rank."""
         plan, task = self.plan, self.plan.task
         return {
             "working_directory": plan.working_directory,

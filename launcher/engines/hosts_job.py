@@ -300,7 +300,7 @@ class HostsJob(AgentJob):
         for agent in self.agents:
             own_address = agent.here.address if agent.here else ""
             is_ours = agent.here is not None and agent.here.launcher_address is None
-            ranks = [self._with_place(rank, address, port) for rank in agent.ranks]
+            ranks = [self._place(rank, address, port) for rank in agent.ranks]
             agent.line.send(
                 {
                     **self.order(ranks, self._passed_variables),
@@ -325,7 +325,7 @@ class HostsJob(AgentJob):
         ours = next(filter(None, seen), None) if first.launcher_address is None else None
         return ours or first.address, str(first.port)
 
-    def _with_place(self, rank: RankPlan, address: str, port: str) -> RankPlan:
+    def _place(self, rank: RankPlan, address: str, port: str) -> RankPlan:
         variables = {n: v for n, v in rank.environment if n not in self._secrets}
         for name, value in ((_ADDRESS, address), (_PORT, port)):
             if variables.get(name) == "":

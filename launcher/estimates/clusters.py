@@ -370,7 +370,8 @@ def chosen_prices(request: PlanRequest) -> tuple[ChosenPrice | None, ...]:
 
 def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
     is_alone = request.training.cluster.are_nodes_equal
-    if request.usd_per_gpu_hour is not None and not is_alone:
+    own_price = request.budget.usd_per_gpu_hour
+    if own_price is not None and not is_alone:
         raise ConfigError(
             "--usd-per-gpu-hour is one price, but this cluster mixes GPUs; give --price "
             f"{kind.gpu}=USD for each of them."
@@ -378,17 +379,16 @@ def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
     given = dict(request.prices).get(kind.gpu)
     if given is not None:
         given = given * kind.node.rented_slots / len(kind.node.devices)
-    given = request.usd_per_gpu_hour if given is None else given
-    found = choose_price(given, one_node(kind.node))
-    asks = {
-        "--pareto": request.pareto,
-        "--max-cost": request.max_cost_usd is not None,
-        "--objective cost": request.objective == Goal.COST,
-    }
-    if found is None and any(asks.values()):
+    found = choose_price(own_price if given is None else given, one_node(kind.node))
+    needs = (
+        "--pareto" * request.pareto,
+        request.budget.price_need(),
+        "--objective cost" * (request.objective == Goal.COST),
+    )
+    if found is None and any(needs):
         flag = "--usd-per-gpu-hour USD" if is_alone else f"--price {kind.gpu}=USD"
         raise ConfigError(
-            f"No price of {kind.gpu} is known, but {next(filter(asks.get, asks))} needs one; give "
+            f"No price of {kind.gpu} is known, but {next(filter(None, needs))} needs one; give "
             f"it with {flag} (an hour of one GPU)."
         )
     return found

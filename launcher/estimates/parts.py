@@ -132,6 +132,11 @@ def rank_parts(
     parts = RankedParts(question=question, choice=choice, every=found.best, sensitivity=None)
     every, apart = _usable_first(parts, apart_by)
     rows = choice.rank(every)
+    if request.top is None and not request.pareto:
+        others = every_candidate(replace(parts, every=every))
+        rows = choice.rank(
+            [row for row in others if row in every or _is_usable(row, question, apart_by)]
+        )
     if request.pareto:
         priced = (row for row in rows if row.usd_per_step is not None)
         rows = tuple(pareto_front(priced, lambda row: (row.step_s, row.usd_per_step or 0.0)))
@@ -158,6 +163,14 @@ def _usable_first(
     best = tuple(sorted((*lead, *usable), key=lambda row: row.step_s))
     apart = [row for row in others if row not in lead and row.step_s < best[0].step_s]
     return best, choice.rank(apart)
+
+
+def _is_usable(row: Planned, question: MixedQuestion, rules: Sequence[LayoutRule]) -> bool:
+    """True if a row fits, with the headroom, and breaks none of the rules."""
+    is_safe = all(
+        one.peak_bytes <= (1.0 - question.headroom) * one.limit_bytes for one in row.stages
+    )
+    return is_safe and not _breaks(row, rules, question.workload)
 
 
 def _breaks(row: Planned, rules: Sequence[LayoutRule], workload: Workload) -> bool:
@@ -192,15 +205,14 @@ def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> M
 
 
 def _choice(request: PlanRequest, *, has_prices: bool) -> Choice:
-    steps = request.steps
+    longest_s, most_usd = request.budget.step_limits(request.training.workload.batch_tokens)
     wants_cheap = request.objective == Goal.COST
-    if "--objective" not in request.training.given and request.max_cost_usd is None:
-        wants_cheap = wants_cheap or request.deadline_s is not None
-    longest, most = request.deadline_s, request.max_cost_usd
+    if "--objective" not in request.training.given:
+        wants_cheap = wants_cheap or request.budget.is_only_timed
     return Choice(
         rule=ChoiceRule.CHEAPEST if wants_cheap and has_prices else ChoiceRule.FASTEST,
-        longest_s=math.inf if longest is None or steps is None else longest / steps,
-        most_usd=math.inf if most is None or steps is None else most / steps,
+        longest_s=longest_s,
+        most_usd=most_usd,
     )
 
 

@@ -324,15 +324,12 @@ def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limit
 
     All GPUs are paid for, whatever the layout.
     """
-    deadline_step_s = cost_step_s = math.inf
-    if (steps := request.steps) is not None:
-        if request.deadline_s is not None:
-            deadline_step_s = request.deadline_s / steps
-        if request.max_cost_usd is not None and price is not None:
-            cost_step_s = request.max_cost_usd / steps / (gpus * price.usd_per_gpu_hour / 3600)
+    longest_s, most_usd = request.budget.step_limits(request.training.workload.batch_tokens)
     return Limits(
         memory_bytes=request.training.limit_bytes,
         headroom=request.headroom,
-        deadline_step_s=deadline_step_s,
-        cost_step_s=cost_step_s,
+        deadline_step_s=longest_s,
+        cost_step_s=math.inf
+        if price is None
+        else most_usd / (gpus * price.usd_per_gpu_hour / 3600),
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from autoconf_launch.autotuner.cost import TrainerChoice, Verdict, verdict
 from autoconf_launch.core import ALL_LAYERS, GIB, ClusterSpec, Degrees, Layout, Workload
 
-from ..asked import PlanFiles, PlanRanking, RealRuns
+from ..asked import PlanFiles, PlanRanking, RealRuns, TrainingBudget
 
 TIME_LIMIT_S = 600
 
@@ -61,20 +60,19 @@ class PlanRequest(PlanFiles, RealRuns, PlanRanking):
 
     Attributes:
         degrees: limits of a preset that considers only some layouts.
+        budget: for all its tokens.
         others: the same training on other clusters, for a comparison.
     """
 
     training: TrainingRequest
+    budget: TrainingBudget = field(default_factory=TrainingBudget)
     degrees: Degrees | None = None
     others: tuple[TrainingRequest, ...] = ()
 
     @property
     def steps(self) -> int | None:
         """Optimizer steps of the whole training; None if its tokens are not known."""
-        workload = self.training.workload
-        if self.tokens is None:
-            return None
-        return math.ceil(self.tokens / (workload.global_batch * workload.sequence_length))
+        return self.budget.steps(self.training.workload.batch_tokens)
 
 
 def limit_to_lift(needed_bytes: float, limit_bytes: float, cluster: ClusterSpec) -> str:

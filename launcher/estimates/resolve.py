@@ -28,6 +28,7 @@ from ..asked import (
     PlanCommand,
     PlanFiles,
     PlanQuestion,
+    TrainingBudget,
     TrainingQuestion,
     VerbQuestion,
     read_flags,
@@ -105,6 +106,7 @@ def plan_request(asked: PlanQuestion, *, of_script: bool = False) -> PlanRequest
     """
     trainings = _trainings(asked, asked.clusters, of_script=of_script, runnable=asked.runnable)
     same = same_values(asked, PlanRequest)
+    same["budget"] = TrainingBudget(**same_values(asked, TrainingBudget))
     if isinstance(asked, PlanFiles):
         same["prices"] = _named_prices(asked.prices)
         _require_in_cluster(same["prices"], trainings)

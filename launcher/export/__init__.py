@@ -2,13 +2,15 @@
 
 from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
 from .page import (
+    HALVES,
     NEMO_DEGREES,
     Exported,
+    Exporter,
     JobNode,
     NodeJob,
     Optimum,
     Page,
-    comments,
+    comment_on,
     export_base,
     export_optimum,
     groups_told,

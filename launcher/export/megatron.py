@@ -20,7 +20,6 @@ from autoconf_launch.core import (
     Layout,
     Offload,
     Precision,
-    RawConfig,
     Recompute,
     Workload,
 )
@@ -39,7 +38,7 @@ from .page import (
     Optimum,
     Page,
     argument_lines,
-    comments,
+    comment_on,
     groups_told,
     layers_per_stage,
     splits_sequence,
@@ -289,8 +288,7 @@ def _batch(job: NodeJob, head: Sequence[str]) -> Iterator[str]:
     yield f'srun {group}bash -c {shlex.quote(script)} job "$@"'
 
 
-def base_arguments(base: Pretraining, document: RawConfig) -> Exported:
-    """A base configuration as arguments, one on each line."""
+def _base_arguments(base: Pretraining) -> Exported:
     left_out = (*groups_told(base), *_left_out(base))
     lines = [
         f"# for {SCRIPTS.get(base.family.name, _SCRIPT)}, with data and tokenizer of your own",
@@ -298,7 +296,7 @@ def base_arguments(base: Pretraining, document: RawConfig) -> Exported:
         *_schedule(base.schedule),
         *_base_split(base),
     ]
-    return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)
+    return comment_on("\n".join(lines) + "\n", ".args", left_out)
 
 
 def _base_model(base: Pretraining) -> Iterator[str]:
@@ -391,8 +389,12 @@ def _left_out(base: Pretraining) -> Iterator[str]:
         )
 
 
-def optimum_arguments(optimum: Optimum) -> Exported:
+def megatron(optimum: Optimum) -> Exported:
     """Megatron-LM's arguments, one on each line; for unequal nodes also commands for each node."""
+    return _base_arguments(optimum.training) if optimum.training else _layout_arguments(optimum)
+
+
+def _layout_arguments(optimum: Optimum) -> Exported:
     layout, page = optimum.layout, Page(optimum)
     inputs = write_table(MegatronDialect(), page, but=("zero_stage",))
     more: list[str] = []

@@ -14,13 +14,13 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 
-from ..dialects import ZERO_KEYS, HfTrainerDialect, document_of
+from ..dialects import ZERO_KEYS, AccelerateDialect, HfTrainerDialect, document_of
 from ..dialects import hf_deepspeed as hf_names
 from ..spelling import (
     find_argument,
     put_argument,
 )
-from .page import HALVES, NEMO_DEGREES, Exported, Optimum, Page, argument_lines, write_table
+from .page import HALVES, Exported, Optimum, Page, argument_lines, write_extras, write_table
 
 
 def hf_trainer(optimum: Optimum) -> Exported:
@@ -31,14 +31,8 @@ def hf_trainer(optimum: Optimum) -> Exported:
         page.cannot("zero_stage", "only DeepSpeed has it: export --to deepspeed and pass its file")
     but = ("zero_stage",) if only_deepspeed else ()
     inputs = write_table(HfTrainerDialect(), page, but=but)
-    more: list[str] = []
-    bucket = dict(optimum.candidate.extras).get("bucket_cap_mb")
-    if bucket is not None:
-        more += ["--ddp_bucket_cap_mb", str(bucket)]
-        page.mark_done("bucket_cap_mb")
-    if optimum.precision in HALVES:
-        more.append(f"--{optimum.precision.value}")
-    return argument_lines((*_with_offload(inputs.arguments, page), *more), page)
+    half = (f"--{optimum.precision.value}",) if optimum.precision in HALVES else ()
+    return argument_lines((*_with_offload(inputs.arguments, page), *half), page)
 
 
 def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
@@ -70,6 +64,8 @@ def accelerate(optimum: Optimum) -> Exported:
     page.say(("mixed_precision",), optimum.precision.value if half and optimum.precision else "no")
     _say_sharding(page, kind)
     _say_degrees(page)
+    for name, word in write_extras(AccelerateDialect(), page).environment:
+        page.say(("dynamo_config", name.removeprefix("ACCELERATE_").lower()), word)
     page.cannot("micro_batch", _DATALOADER)
     return _yaml(page)
 
@@ -102,36 +98,6 @@ def lightning(optimum: Optimum) -> Exported:
     if layout.recompute is not Recompute.NONE:
         page.cannot("recompute", "wrap the blocks in configure_model")
     return _yaml(page)
-
-
-def nemo1(optimum: Optimum) -> Exported:
-    """The ``trainer`` and ``model`` sections of a NeMo 1.0 configuration."""
-    page, layout = Page(optimum), optimum.layout
-    page.say(("trainer", "num_nodes"), optimum.nodes)
-    page.say(("trainer", "devices"), optimum.ranks_per_node)
-    if optimum.precision in HALVES:
-        page.say(("trainer", "precision"), "bf16" if optimum.precision is Precision.BF16 else 16)
-    page.say(("model", "micro_batch_size"), layout.micro_batch, "micro_batch")
-    page.say(("model", "global_batch_size"), layout.global_batch, "accumulation")
-    for knob, key in NEMO_DEGREES.items():
-        page.say(("model", key), getattr(layout, knob), knob)
-    virtual = layout.virtual_pipeline if layout.virtual_pipeline > 1 else None
-    page.say(("model", "virtual_pipeline_model_parallel_size"), virtual, "virtual_pipeline")
-    page.say(("model", "sequence_parallel"), layout.sequence_parallel, "sequence_parallel")
-    _say_nemo1_recompute(page)
-    if layout.zero_stage < 2:
-        name = "distributed_fused_adam" if layout.zero_stage else "fused_adam"
-        page.say(("model", "optim", "name"), name, "zero_stage")
-    return _yaml(page)
-
-
-def _say_nemo1_recompute(page: Page) -> None:
-    kind = page.optimum.layout.recompute
-    granularity = None if kind is Recompute.NONE else kind.value
-    page.say(("model", "activations_checkpoint_granularity"), granularity, "recompute")
-    if kind is Recompute.FULL:
-        page.say(("model", "activations_checkpoint_method"), "uniform")
-        page.say(("model", "activations_checkpoint_num_layers"), 1)
 
 
 def _say_sharding(page: Page, kind: str) -> None:
@@ -174,7 +140,7 @@ def _strategy(name: str) -> str:
 
 
 def _yaml(page: Page) -> Exported:
-    return page.export(yaml.safe_dump(page.document.to_dict(), sort_keys=False))
+    return page.export(yaml.safe_dump(page.document.to_dict(), sort_keys=False), ".yaml")
 
 
 _CHECKPOINT_CALL = "turn on the model's own checkpointing; DeepSpeed's section only shapes it"
@@ -196,7 +162,7 @@ def deepspeed(optimum: Optimum) -> Exported:
             page.say((*keys.ZERO, *name.split(".")), value, name)
     if layout.recompute is not Recompute.NONE:
         page.cannot("recompute", _CHECKPOINT_CALL)
-    return page.export(page.document.to_json() + "\n", mark="//")
+    return page.export(page.document.to_json() + "\n", ".json", mark="//")
 
 
 def native(optimum: Optimum) -> Exported:
@@ -208,7 +174,7 @@ def native(optimum: Optimum) -> Exported:
     kind = next((k for k in OPTIMIZERS if k.lower() == optimum.optimizer), None)
     if kind is not None:
         page.say((*keys.OPTIMIZER, "type"), kind)
-    return page.export(page.document.to_json() + "\n", mark="//")
+    return page.export(page.document.to_json() + "\n", ".json", mark="//")
 
 
 def _say_document(page: Page) -> None:

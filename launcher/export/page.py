@@ -7,13 +7,15 @@ and ``transformer/transformer_config.py`` of megatron-core 0.16.1 (PyPI).
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from autoconf_launch.autotuner.sizing import Pretraining, pretraining
 from autoconf_launch.autotuner.space import KNOBS, LAYOUT_KNOBS, RECOMPUTE_LAYERS
 from autoconf_launch.core import (
+    BUILTIN_PRECISIONS,
     Candidate,
     ConfigError,
     KeyPath,
@@ -26,8 +28,8 @@ from autoconf_launch.core import (
     visible,
 )
 
-from ..exporters import BASE_EXPORTERS, EXPORTERS, TABLE
-from ..extension_points import load_reference
+from ..exporters import BASE_EXPORTERS, EXPORTERS, LAYOUT_EXPORTERS
+from ..extension_points import load_reference, references
 from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
@@ -54,10 +56,11 @@ _NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """The winner of a results folder, or a row of a plan; None for unknown values.
+    """The winner of a results folder, a row of a plan, or the layout of a base configuration.
 
     ``plan_only``: why our own runtime does not run it, as a phrase. ``job``: the nodes of a row on
-    unequal nodes, in the order of its ranks.
+    unequal nodes, in the order of its ranks. ``training``: the whole training of a base
+    configuration, whose keys are in ``document``. None for unknown values.
     """
 
     name: str
@@ -68,6 +71,8 @@ class Optimum:
     optimizer: str | None = None
     plan_only: str | None = None
     job: NodeJob | None = None
+    training: Pretraining | None = None
+    document: RawConfig = field(default_factory=lambda: RawConfig({}))
 
     @property
     def layout(self) -> Layout:
@@ -83,16 +88,30 @@ class Exported:
     """A framework's file or arguments.
 
     Attributes:
+        suffix: end of its file's name.
         left_out: sentences on settings that it does not express.
         changed: the sentences on settings that no user of the framework can add, so that another
             layout than the optimum would run.
         files: other files, by the end of their names, which replaces the text's own suffix.
+        precisions: precisions that its text states or implies.
     """
 
     text: str
+    suffix: str
     left_out: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    precisions: tuple[Precision, ...] = BUILTIN_PRECISIONS
+
+
+class Exporter(Protocol):
+    """Writes a framework's file or arguments of an optimum.
+
+    It writes the whole ``training`` if there is one and the framework is among
+    ``BASE_EXPORTERS``, else the layout.
+    """
+
+    def __call__(self, optimum: Optimum, /) -> Exported: ...
 
 
 @dataclass(slots=True)
@@ -135,19 +154,15 @@ class Page:
         self.cannot(knob, why)
         self._changed.append(self._notes[-1])
 
-    def export(self, text: str, *, mark: str = "#") -> Exported:
+    def export(self, text: str, suffix: str, *, mark: str = "#") -> Exported:
         """Comment on every knob that is neither at its default nor expressed, above the text."""
         rest = [
             f"{knob} = {plain_value(self._value(knob))}: the framework has no such setting"
             for knob in self._unusual()
             if knob not in self._said
         ]
-        left_out = (*self._notes, *rest)
-        return Exported(
-            text=comments(left_out, mark=mark) + text,
-            left_out=left_out,
-            changed=(*self._changed, *rest),
-        )
+        exported = comment_on(text, suffix, (*self._notes, *rest), mark=mark)
+        return replace(exported, changed=(*self._changed, *rest))
 
     def _unusual(self) -> list[str]:
         layout = self.optimum.layout
@@ -164,10 +179,11 @@ class Page:
         return extras[knob] if knob in extras else getattr(self.optimum.layout, knob)
 
 
-def comments(exported: tuple[str, ...], *, mark: str = "#") -> str:
-    """Sentences as lines of comment, which no character in them can end."""
-    lines = (visible(" ".join(sentence.splitlines())) for sentence in exported)
-    return "".join(f"{mark} not expressed: {line}\n" for line in lines)
+def comment_on(text: str, suffix: str, left_out: tuple[str, ...], *, mark: str = "#") -> Exported:
+    """A text below the sentences on what it does not express, each a line of comment."""
+    lines = (visible(" ".join(sentence.splitlines())) for sentence in left_out)
+    head = "".join(f"{mark} not expressed: {line}\n" for line in lines)
+    return Exported(text=head + text, suffix=suffix, left_out=left_out)
 
 
 def plain_value(value: Any) -> Any:
@@ -239,10 +255,7 @@ def export_optimum(optimum: Optimum, framework: str) -> Exported:
     Raises:
         ConfigError: the framework is unknown.
     """
-    if framework not in EXPORTERS:
-        raise ConfigError(f"--to is {framework!r}; {nearest_known(framework, EXPORTERS)}")
-    exported: Exported = load_reference(TABLE[framework].optimum)(optimum)
-    return exported
+    return _find_exporter(framework, LAYOUT_EXPORTERS, f"--to is {framework!r}")(optimum)
 
 
 def export_base(document: RawConfig, framework: str) -> Exported:
@@ -251,14 +264,29 @@ def export_base(document: RawConfig, framework: str) -> Exported:
     Raises:
         ConfigError: the framework is unknown or has no such models, or the document lacks values.
     """
-    if framework not in BASE_EXPORTERS:
-        raise ConfigError(
-            f"A base configuration cannot be exported to {framework!r}; "
-            f"{nearest_known(framework, BASE_EXPORTERS)}"
-        )
+    problem = f"A base configuration cannot be exported to {framework!r}"
+    exporter = _find_exporter(framework, BASE_EXPORTERS, problem)
     base, notes = with_whole_steps(pretraining(document))
-    exported: Exported = load_reference(TABLE[framework].base)(base, document)
-    return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))
+    optimum = Optimum(
+        name=base.name,
+        candidate=Candidate(layout=base.split.layout),
+        nodes=base.split.nodes,
+        sequence_length=base.model.sequence,
+        training=base,
+        document=document,
+    )
+    exported = exporter(optimum)
+    text = comment_on(exported.text, exported.suffix, notes).text
+    return replace(exported, text=text, left_out=(*notes, *exported.left_out))
+
+
+def _find_exporter(framework: str, ours: Sequence[str], problem: str) -> Exporter:
+    known = references("exporter", EXPORTERS)
+    names = (*ours, *(known.keys() - EXPORTERS.keys()))
+    if framework not in names:
+        raise ConfigError(f"{problem}; {nearest_known(framework, names)}")
+    exporter: Exporter = load_reference(known[framework])
+    return exporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +315,23 @@ def write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> Laun
         elif row.knob in LAYOUT_KNOBS and row.knob not in but:
             inputs = _with_row(row, inputs, layout)
             page.mark_done(row.knob)
+    return write_extras(dialect, page, inputs)
+
+
+def write_extras(
+    dialect: TableDialect,
+    page: Page,
+    inputs: LaunchInputs | None = None,
+    source: ScriptSource = _NOTHING,
+) -> LaunchInputs:
+    """All extras that the dialect spells, if it has a word for their values."""
+    extras, inputs = dict(page.optimum.candidate.extras), inputs or LaunchInputs()
+    for row in dialect.extra_rows(source, extras):
+        try:
+            inputs = row.write(inputs, row.value_of(extras[row.knob]))
+        except ConfigError:
+            continue  # the page says that it is not expressed
+        page.mark_done(row.knob)
     return inputs
 
 
@@ -305,4 +350,4 @@ def argument_lines(arguments: tuple[str, ...], page: Page) -> Exported:
             lines.append(shlex.quote(argument))
         else:
             lines[-1] += f" {shlex.quote(argument)}"
-    return page.export("\n".join(lines) + "\n")
+    return page.export("\n".join(lines) + "\n", ".args")

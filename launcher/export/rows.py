@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoconf_launch.core import (
-    BUILTIN_PRECISIONS,
     Architecture,
     ConfigError,
     Framework,
-    Precision,
     Workload,
     plural,
 )
@@ -32,14 +30,6 @@ _LEAST_VOCABULARY = 259
 _MEGATRON = "megatron"
 _RATE = "1e-4"
 _INIT_STD = 0.02
-_PRECISIONS = {
-    "deepspeed": BUILTIN_PRECISIONS,
-    "megatron": BUILTIN_PRECISIONS,
-    "native": BUILTIN_PRECISIONS,
-    "nemo2": (Precision.BF16,),
-    "torchtitan": (Precision.BF16,),
-}
-"""The precisions that each framework's files state, or imply."""
 NATIVE = "native"
 
 
@@ -83,7 +73,7 @@ def export_row(rows: Sequence[Optimum], number: int, framework: str) -> Exported
 
 def _obstacles(row: Optimum, exported: Exported, framework: str) -> Iterator[str]:
     precision = row.precision
-    if precision is not None and precision.configured not in _PRECISIONS[framework]:
+    if precision is not None and precision.configured not in exported.precisions:
         yield f"its configuration has no name for {precision.value}"
     if framework == NATIVE and row.plan_only is not None:
         yield row.plan_only

@@ -24,18 +24,29 @@ from autoconf_launch.autotuner.sizing import Pretraining
 from autoconf_launch.core import (
     ConfigError,
     Offload,
+    Precision,
     RawConfig,
 )
 
+from ..dialects import TorchtitanDialect
 from ..dialects import torchtitan as names
+from ..script import NamedFile, ScriptSource
 from ..spelling import (
+    LaunchInputs,
     toml_of,
 )
-from .page import NEMO_DEGREES, Exported, Optimum, Page, comments, with_whole_steps
+from .page import NEMO_DEGREES, Exported, Optimum, Page, comment_on, with_whole_steps, write_extras
 
 _PLAIN, _ANY = "llama3", "qwen3"
 
 _MULTIPLE = 64
+
+_IN_FILE = ScriptSource(
+    script_args=(),
+    config=RawConfig({}),
+    config_argument=None,
+    files=(NamedFile(position=0, flag=names.FILE_FLAGS[0], path="", text=""),),
+)
 
 
 def require_decoder(base: Pretraining) -> None:
@@ -125,12 +136,8 @@ def stand_ins(base: Pretraining) -> Iterator[str]:
 _ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs"}
 
 
-def base_tables(base: Pretraining, document: RawConfig) -> Exported:
-    """Tables of torchtitan, after the module with the flavor that the shapes need.
-
-    Raises:
-        ConfigError: the family is not a decoder.
-    """
+def _base_tables(base: Pretraining) -> Exported:
+    """Tables of torchtitan, after the module with the flavor that the shapes need."""
     require_decoder(base)
     host = host_of(base)
     base, notes = as_it_splits(base, host, pipelines=host == "llama3")
@@ -138,8 +145,7 @@ def base_tables(base: Pretraining, document: RawConfig) -> Exported:
     for path, value in _values(base).items():
         made = made.with_value(tuple(path.split(".")), value)
     left_out = (*notes, *stand_ins(base))
-    text = f"{comments(left_out)}{_flavor(base)}{toml_of(made)}"
-    return Exported(text=text, left_out=left_out)
+    return comment_on(f"{_flavor(base)}{toml_of(made)}", ".toml", left_out)
 
 
 def _values(base: Pretraining) -> dict[str, Any]:
@@ -374,12 +380,14 @@ moe=make_moe_config(
 ),"""
 
 
-def torchtitan_module(base: Pretraining, document: RawConfig) -> Exported:
+def torchtitan_module(optimum: Optimum) -> Exported:
     """A module with one function, named like the run.
 
     Raises:
         ConfigError: the family is not a decoder, or the file does not give the vocabulary.
     """
+    base = optimum.training
+    assert base is not None  # it is among BASE_EXPORTERS only
     require_decoder(base)
     if base.model.vocabulary is None:
         raise ConfigError(
@@ -388,7 +396,7 @@ def torchtitan_module(base: Pretraining, document: RawConfig) -> Exported:
         )
     base, notes = as_it_splits(base, "tied embeddings", pipelines=not base.model.form.tied)
     left_out = (*notes, *stand_ins(base))
-    return Exported(text=comments(left_out) + _module_text(base), left_out=left_out)
+    return comment_on(_module_text(base), ".py", left_out)
 
 
 def _module_text(base: Pretraining) -> str:
@@ -439,8 +447,14 @@ def _mlp(base: Pretraining) -> str:
     )
 
 
-def optimum_tables(optimum: Optimum) -> Exported:
-    """The tables ``training``, ``parallelism`` and ``activation_checkpoint``."""
+def torchtitan(optimum: Optimum) -> Exported:
+    """The tables ``training``, ``parallelism`` and ``activation_checkpoint``, or all of them.
+
+    Raises:
+        ConfigError: the family of a whole training is not a decoder.
+    """
+    if optimum.training is not None:
+        return _base_tables(optimum.training)
     page, layout = Page(optimum), optimum.layout
     pipelined = layout.pipeline_parallel > 1
     local = layout.micro_batch * (layout.accumulation if pipelined else 1)
@@ -463,7 +477,9 @@ def optimum_tables(optimum: Optimum) -> Exported:
         )
     page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
     page.say(_path(names.RECOMPUTE_MODE), layout.recompute.value, "recompute")
-    return page.export(toml_of(page.document))
+    made = LaunchInputs(document=page.document)
+    page.document = write_extras(TorchtitanDialect(), page, made, _IN_FILE).document
+    return replace(page.export(toml_of(page.document), ".toml"), precisions=(Precision.BF16,))
 
 
 def _say_stage(page: Page) -> None:

@@ -265,6 +265,7 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         ),
         beside=script.beside,
         frozen_passes=script.frozen_passes,
+        sequences_per_sample=script.sequences_per_sample,
     )
     training = replace(asked, workload=workload, trainer=choice)
     if script.architecture is None or choice.name != "huggingface":

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.cost import forward_flops_per_token, parameters
 from autoconf_launch.core import (
     FIRST_FORWARD_FILE,
     OPTIMIZER_STATES,
@@ -34,8 +34,10 @@ from autoconf_launch.core import (
     Optimizer,
     RankTask,
     RawConfig,
+    Recompute,
     Sign,
     TracedPeak,
+    Workload,
     decode,
     sign_path,
 )
@@ -131,8 +133,28 @@ class TracedScript:
     def frozen_passes(self) -> FrozenPasses | None:
         if not (operations := self.found.frozen_operations):
             return None
-        tokens = self.found.micro_batch * (self.found.model.sequence_length or 1)
+        tokens = self.found.micro_batch * self.sequences_per_sample
+        tokens *= self.found.model.sequence_length or 1
         return FrozenPasses(operations=operations, tokens=tokens)
+
+    @property
+    def sequences_per_sample(self) -> int:
+        """Sequences of a known architecture that a sample trains, by the operations of the pass.
+
+        A loss on pairs of answers trains two, in one call of the model or in two.
+        """
+        if self.architecture is None:
+            return 1
+        workload = Workload(
+            model=self.architecture, sequence_length=self.found.model.sequence_length or 1
+        )
+        forward_flops = forward_flops_per_token(workload) * workload.sequence_length
+        passes = 3 if self.found.recompute is Recompute.NONE else 4
+        own, frozen = (
+            sum(one.flops * one.count for one in operations)
+            for operations in (self.found.operations, self.found.frozen_operations)
+        )
+        return max(1, round((own - frozen) / (passes * forward_flops * self.found.micro_batch)))
 
     def _forward_peaks(self) -> tuple[TracedPeak, ...]:
         """Peaks of a pass without a backward one: the weights, and values to keep for one."""

@@ -20,7 +20,7 @@ from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import compose_yaml, read_config, read_document
-from ..dialects import PREFIXES, decode_document
+from ..dialects import decode_document, framework_facts
 from ..flags import is_for_tune, own_flag
 from ..input_file import is_file
 from ..request import LOCAL_RANK_FLAG, LaunchRequest
@@ -149,7 +149,6 @@ _SUFFIXES = (*_DOCUMENTS, ".py")
 _WRITTEN = re.compile(r"out|save|log|result|metric|write|dump", re.IGNORECASE)
 """Flags of files that a script makes."""
 _BASE64 = ("--deepspeed", "--deepspeed_config")
-_PREFIXES = (*PREFIXES, "PL_TRAINER_")
 _SAY_VERSIONS = """
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -159,7 +158,6 @@ for name in sys.argv[1:]:
     except PackageNotFoundError:
         pass
 """
-_PACKAGES = ("transformers", "accelerate", "lightning", "torchtitan", "megatron-core", "deepspeed")
 
 
 def find_script_source(request: LaunchRequest) -> ScriptSource:
@@ -179,10 +177,12 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         named = _encoded_document(request.script_args)
     own = {knob.name for knob in request.words.knobs}
     own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
+    known = framework_facts()
+    beginnings = tuple(beginning for one in known for beginning in one.variables)
     variables = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIXES) or name in own
+        if name.startswith(beginnings) or name in own
     }
     variables |= dict(request.variables)
     if request.python:  # by torchrun's name for it; what another one measures is another thing
@@ -204,7 +204,9 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         ),
         missing=tuple(_missing_documents(request.script_args)),
         environment=tuple(sorted(variables.items())),
-        versions=_versions(request.python, tuple(sys.path)),
+        versions=_versions(
+            request.python, tuple(sys.path), tuple(one.package for one in known if one.package)
+        ),
         words=request.words,
     )
 
@@ -317,15 +319,17 @@ def _default_files(
 
 
 @cache
-def _versions(python: str | None, _: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _versions(
+    python: str | None, _: tuple[str, ...], packages: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
     """Versions installed for this Python or another one; the slowest read of this module."""
     if python is None:
         installed = {}
-        for name in _PACKAGES:
+        for name in packages:
             with suppress(importlib.metadata.PackageNotFoundError):
                 installed[name] = importlib.metadata.version(name)
         return tuple(installed.items())
-    command = (python, "-c", _SAY_VERSIONS, *_PACKAGES)
+    command = (python, "-c", _SAY_VERSIONS, *packages)
     try:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

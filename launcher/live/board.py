@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import singledispatchmethod
 
-from autoconf_launch.autotuner.playoff import (
-    TimeRange,
-    TuneOutlook,
-    playoff_s,
-    time_left,
-    verification_range,
-)
+from autoconf_launch.autotuner.playoff import TimeRange, TuneOutlook, time_left
 from autoconf_launch.autotuner.space import Prediction, Record, Trial
 
 from ..events import (
@@ -30,18 +24,15 @@ from ..events import (
 )
 from ..report import (
     TrialRow,
-    behind_text,
+    best_text,
+    clock_text,
     finished_row,
-    label,
-    minutes_text,
-    range_text,
+    launch_label,
     running_row,
     shown_name,
+    standing_text,
     step_text,
 )
-
-_SLACK = 1.5
-"""Longest verification run, as a multiple of the time that its steps so far predict."""
 
 
 class TunePhase(Enum):
@@ -95,7 +86,6 @@ class Board:
         self._earlier_s = self._profile_s = 0.0
         self._search_s = 0.0
         self._rounds: list[RoundFinished] = []
-        self._step_s: list[float] = []
 
     @singledispatchmethod
     def take(self, event: Event) -> None:
@@ -120,13 +110,11 @@ class Board:
         self.phase = _phase_of(trial)
         entry = self._entry(trial)
         entry.trial, entry.prediction, entry.step, entry.runs = trial, event.prediction, 0, True
-        self._step_s = []
 
     @take.register
     def _(self, event: StepSeen) -> None:
         entry = self._entry(event.trial)
         entry.step = max(entry.step, event.step.step)
-        self._step_s.append(event.step.wall_s)
 
     @take.register
     def _(self, event: TrialFinished) -> None:
@@ -160,23 +148,15 @@ class Board:
             total = None if self._left is None else self._left + 1  # and the baseline
             return PhaseProgress(self._tried, self._most(total))
         if self.phase is TunePhase.PLAYOFF:
-            number = len(self._rounds)
-            most = self._rounds[-1].rounds_in_time if self._rounds else None
-            return PhaseProgress(min(number + 1, most or number + 1), most)
+            return PhaseProgress(len(self._rounds) + 1, None)
         if self.phase is TunePhase.VERIFICATION and (entry := self._verified):
             return PhaseProgress(entry.step, entry.trial.soak_steps)
         return None
 
     def headline(self) -> str:
         """Elapsed time, time left and share of the budget."""
-        left, budget_s = self.time_left(), self._limits.budget_s
-        parts = [minutes_text(self._earlier_s + self.session_s)]
-        if left is not None:
-            parts.append(f"{range_text(left)} left")
-        if budget_s is not None:
-            share = min(1.0, self.session_s / budget_s)
-            parts.append(f"{100 * share:.0f} % of the budget ({minutes_text(budget_s)})")
-        return " · ".join(parts)
+        whole_s, budget_s = self._earlier_s + self.session_s, self._limits.budget_s
+        return clock_text(whole_s, self.time_left(), self.session_s, budget_s)
 
     def answer(self) -> str:
         """The best so far; empty before there is any."""
@@ -184,23 +164,15 @@ class Board:
         measured = entry.record.measurement if entry and entry.record else None
         if entry is None or measured is None:
             return ""
-        best = label(entry.trial.candidate)
-        if self.phase is TunePhase.DONE:
-            return f"best: {best}, {measured.throughput_per_s:.2f} samples/s"
-        speed = "" if self._rounds else f", {measured.throughput_per_s:.2f} samples/s"
-        return f"best so far: {best}{speed}"
+        is_over = self.phase is TunePhase.DONE
+        speed = measured.throughput_per_s if is_over or not self._rounds else None
+        return best_text(entry.trial.candidate, speed, so_far=not is_over)
 
     def time_left(self) -> TimeRange | None:
         seen = self._outlook()
         if seen is None or self.phase in (TunePhase.PROFILE, TunePhase.SPACE, TunePhase.DONE):
             return None
-        spent_s, budget_s = self._study_s, self._limits.budget_s
-        if self.phase is TunePhase.SEARCH:
-            left = time_left(replace(seen, spent_s=spent_s))
-        elif self.phase is TunePhase.PLAYOFF:
-            left = self._rounds_left(seen, spent_s) + verification_range(seen, spent_s)
-        else:
-            left = self._verification_left(seen, spent_s)
+        left, budget_s = time_left(seen), self._limits.budget_s
         return left if budget_s is None else left.within(max(0.0, budget_s - self.session_s))
 
     def rows(self, limit: int) -> Sequence[TrialRow]:
@@ -220,11 +192,6 @@ class Board:
         if not self._is_ranked:
             return entries
         return [*self._rank([entry for entry in entries if not entry.trial.again])]
-
-    @property
-    def _study_s(self) -> float:
-        """Seconds since the first trial, earlier sessions included."""
-        return self._earlier_s + self.session_s - self._profile_s
 
     @property
     def _standings(self) -> tuple[Standing, ...]:
@@ -268,34 +235,19 @@ class Board:
         total = self._most(None if self._left is None else self._left + 1)
         if total is None:
             return None
+        run = self._verified
         return TuneOutlook(
             trial_s=TimeRange(low_s=min(walls_s), high_s=max(walls_s)),
             step_s=best.mean_step_s,
             trials=self._tried,
             left=total - self._tried,
+            spent_s=self._earlier_s + self.session_s - self._profile_s,
             at_once=self._limits.at_once,
             effort=self._limits.effort,
             verifies=self._limits.verifies,
+            search_s=None if self.phase is TunePhase.SEARCH else self._search_s,
+            steps_left=max(0, run.trial.soak_steps - run.step) if run else None,
         )
-
-    def _rounds_left(self, seen: TuneOutlook, spent_s: float) -> TimeRange:
-        """Rounds may be over after each; all that there is time for take as long as the last."""
-        whole_s = playoff_s(self._search_s, seen.effort)
-        if not self._rounds:
-            return TimeRange(low_s=0.0, high_s=max(0.0, self._search_s + whole_s - spent_s))
-        last = self._rounds[-1]
-        begun_s = self._rounds[-2].elapsed_s if len(self._rounds) > 1 else self._search_s
-        more = max(0, last.rounds_in_time - last.number)
-        left_s = more * (last.elapsed_s - begun_s) - (spent_s - last.elapsed_s)
-        return TimeRange(low_s=0.0, high_s=max(0.0, left_s))
-
-    def _verification_left(self, seen: TuneOutlook, spent_s: float) -> TimeRange:
-        entry = self._verified
-        if entry is None or not entry.step or not self._step_s:
-            return verification_range(seen, spent_s)
-        left = max(0, entry.trial.soak_steps - entry.step)
-        left_s = left * sum(self._step_s) / len(self._step_s)
-        return TimeRange(low_s=left_s, high_s=_SLACK * left_s + seen.trial_s.low_s)
 
     def _rank(self, entries: Sequence[_Entry]) -> Iterator[_Entry]:
         """Contenders by their standing, then the rest of the search, the fastest first."""
@@ -322,12 +274,11 @@ class Board:
         name = shown_name(entry.trial)
         behind = next((s for s in self._standings if s.trial.name == name), None)
         if entry.runs and entry.trial.is_soak:
-            return "verification run"
+            return launch_label(entry.trial)
         if behind is None:
             return f"{status}; {step_text(entry.step)}" if entry.runs else status
-        if behind is not self._standings[0]:
-            return behind_text(behind).removeprefix("is ")
-        return "best" if self.phase is TunePhase.DONE else "leads"
+        is_first = behind is self._standings[0]
+        return standing_text(behind, is_first=is_first, is_over=self.phase is TunePhase.DONE)
 
 
 def _phase_of(trial: Trial) -> TunePhase:

@@ -18,12 +18,12 @@ from ..events import (
     TrialStarted,
 )
 from ..report import (
-    label,
-    launch_label,
     log_lines,
     profile_line,
     round_line,
     space_line,
+    started_line,
+    step_line,
     trial_line,
 )
 
@@ -65,14 +65,12 @@ class LinesView:
     @_show.register
     def _(self, event: TrialStarted) -> None:
         if self._debug:
-            trial = event.trial
-            self._write(f"{launch_label(trial)} {label(trial.candidate)} started")
+            self._write(started_line(event.trial))
 
     @_show.register
     def _(self, event: StepSeen) -> None:
         if self._debug:
-            step = event.step
-            self._write(f"  rank {step.rank} step {step.step}: {step.wall_s:.4f} s")
+            self._write(step_line(event.step))
 
     @_show.register
     def _(self, event: TrialFinished) -> None:

@@ -20,10 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from autoconf_launch.core import plural
-
 from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
-from ..report import HEADERS, RowKind, TrialRow, failure_lines
+from ..report import HEADERS, RowKind, TrialRow, failure_lines, hidden_rows_text, phase_text
 from ..results import terminal_text
 from .board import Board, PhaseProgress
 from .lines import LinesView, wrap_sentences
@@ -170,9 +168,7 @@ class LiveView:
         if answer := self._board.answer():
             lines.append(_line(answer, "bold"))
         if limit < count:
-            come = "comes" if count - limit == 1 else "come"
-            more = plural(count - limit, "more trial")
-            lines.append(_line(f"({more} {come} at the end)"))
+            lines.append(_line(hidden_rows_text(count - limit)))
         if limit:
             lines += _table(self._board.rows(limit), self._console.size.width)
         if not self._closed:
@@ -198,12 +194,8 @@ class LiveView:
 
 
 def _phase_text(board: Board) -> str:
-    """``search 5/28``, ``playoff 2/4``, ``profile``."""
-    progress = board.progress
-    if progress is None:
-        return board.phase.value
-    total = "" if progress.total is None else f"/{progress.total}"
-    return f"{board.phase.value} {progress.done}{total}"
+    phase, progress = board.phase.value, board.progress
+    return phase_text(phase, progress.done, progress.total) if progress else phase
 
 
 def _bar(progress: PhaseProgress | None, width: int) -> RenderableType:

@@ -68,9 +68,14 @@ def duration_text(seconds: float) -> str:
     """``2.3 days``, ``14.1 hours``, ``40 s``: three digits of its largest whole unit."""
     for size, name in _UNITS:
         if seconds >= size:
-            number = _three_digits(seconds / size)
+            number = three_digits(seconds / size)
             return f"{number} {name.removesuffix('s') if number == '1' else name}"
-    return f"{_three_digits(seconds)} s"
+    return f"{three_digits(seconds)} s"
+
+
+def time_text(seconds: float) -> str:
+    """``60 s``, ``20 minutes``: a time of a tune."""
+    return f"{seconds:.0f} s" if seconds < 120.0 else duration_text(seconds)
 
 
 def range_text(seconds: TimeRange) -> str:
@@ -85,10 +90,6 @@ def _roughly(seconds: float) -> tuple[str, str]:
     """A number and its unit."""
     found = next(row for row in _ROUGH_UNITS if seconds >= row[0])
     return f"{seconds / found[1]:.{found[3]}f}", found[2]
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def number_text(value: float, digits: int = 4) -> str:
@@ -179,12 +180,7 @@ def trainers_text(rows: Sequence[tuple[str, int]]) -> str:
 
 
 def format_gains_text(gains: Sequence[FormatGain], tf32_switch: str = TF32_SWITCH) -> str:
-    """A line on formats in which products of fp32 numbers are faster; empty if none is.
-
-    Args:
-        gains: gains of a step, slower formats first.
-        tf32_switch: words that turn TF32 on in the training's own description.
-    """
+    """A line on formats in which products of fp32 numbers are faster; empty if none is."""
     if not gains:
         return ""
     first, *others = gains

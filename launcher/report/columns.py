@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
 from typing import Any, TextIO, TypeAlias
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import Planned, family_name
+from autoconf_launch.autotuner.playoff import SoakReport
+from autoconf_launch.autotuner.space import Prediction, Record
 
 from ..estimates import PlanAnswer, RowState
 from .cells import (
     duration_text,
     gib,
     host_text,
+    label,
     memory_size,
     number_text,
     percent,
@@ -31,7 +34,6 @@ from .tables import (
     TEXT,
     Column,
     each,
-    rows_cells,
     rows_documents,
     rows_header,
     rows_lines,
@@ -107,14 +109,37 @@ RULES_IN_WORDS = {
 }
 """The planner's rules by their names."""
 _MOST_LISTED = 8
+PROFILED_PARTS = {
+    "samples": "samples",
+    "launch": "launch floor",
+    "recompute": "recompute",
+    "bubble": "bubble",
+    "communication": "exposed communication",
+    "update": "update",
+}
+"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
+only a pipeline has a bubble."""
+MEASURED_PARTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "exchange": "exposed communication",
+    "update": "update",
+    "between": "between steps",
+}
+"""Parts of a step that a rank measured: recompute is within its backward."""
 
 
 def _has_parts(answer: PlanAnswer, form: str) -> bool:
     return answer.parts is not None
 
 
-def _has_parts_in(only: str) -> Callable[[PlanAnswer, str], bool]:
-    return lambda answer, form: form == only and answer.parts is not None
+def only_in(own: str) -> Callable[[Any, str], bool]:
+    """A condition of a column that is in one form only."""
+    return lambda answer, form: form == own
+
+
+def _has_parts_in(own: str) -> Callable[[PlanAnswer, str], bool]:
+    return lambda answer, form: form == own and answer.parts is not None
 
 
 def _has_band(answer: PlanAnswer, form: str) -> bool:
@@ -123,12 +148,6 @@ def _has_band(answer: PlanAnswer, form: str) -> bool:
 
 def _has_steps(answer: PlanAnswer, form: str) -> bool:
     return form != TEXT or answer.steps is not None
-
-
-def number_cells(answer: PlanAnswer, row: Planned) -> dict[str, str]:
-    """Cells of a row on its speed, memory, time and money, by header."""
-    numbers = [one for one in PLAN_COLUMNS if not one.group and one.name != "runs_here"]
-    return {header: cells[0] for header, cells in rows_cells(numbers, [row], answer).items()}
 
 
 def ranking_text(answer: PlanAnswer, first: int, rows: RankedRows) -> str:
@@ -218,7 +237,7 @@ def _errors(answer: PlanAnswer, rows: RankedRows) -> list[float]:
 def _tokens_per_s(answer: PlanAnswer, row: Planned) -> float | None:
     """Tokens of a step in its time; of a script's samples none are known."""
     workload = answer.workload
-    return None if answer.script else workload.global_batch * workload.sequence_length / row.step_s
+    return None if answer.script else workload.batch_tokens / row.step_s
 
 
 def _gpu_speed(answer: PlanAnswer, row: Planned) -> float | None:
@@ -235,8 +254,7 @@ def _training_usd(answer: PlanAnswer, row: Planned) -> float | None:
 
 
 def _billion_usd(answer: PlanAnswer, row: Planned) -> float | None:
-    tokens = answer.workload.global_batch * answer.workload.sequence_length
-    return None if answer.script else _usd(row, 1e9 / tokens)
+    return None if answer.script else _usd(row, 1e9 / answer.workload.batch_tokens)
 
 
 def _days(answer: PlanAnswer, row: Planned) -> float | None:
@@ -315,6 +333,20 @@ PLAN_COLUMNS: tuple[Column, ...] = (
 """In the order of the text and of CSV; the parts of the step come last."""
 
 
+def of_best(one: Column) -> Column:
+    """The column for the best layouts of several answers; the text has numbers only."""
+
+    def values(answer: Any, answers: Sequence[PlanAnswer]) -> list[Any]:
+        best = ((own, own.plan.best[:1]) for own in answers)
+        return [one.of(own, rows)[0] if rows else None for own, rows in best]
+
+    def has(answer: PlanAnswer, form: str) -> bool:
+        return form != JSON and one.when(answer, form)
+
+    is_number = not one.group and one.name != "runs_here"
+    return replace(one, of=values, header=one.header if is_number else "", when=has)
+
+
 def state_notes(states: Sequence[RowState]) -> Iterator[str]:
     """Why rows, numbered from 1, do not run here: each state and its reason once."""
     ranks: dict[RowState, list[int]] = {}
@@ -386,3 +418,58 @@ def _line(step: WaterfallStep, total_s: float, names: int, unit: tuple[float, st
     share = 100 * step.seconds / total_s
     size = f"{number_text(step.seconds / unit[0]):>9} {unit[1]}"
     return f"{step.name:<{names}}  {size}  {share:3.0f} %  {bar}".rstrip()
+
+
+def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
+    """Waterfalls of the prediction and of the verification run's steps; None without parts.
+
+    The trials' own steps are not taken apart, as that slows them.
+    """
+    prediction, measurement = record.prediction, record.measurement
+    if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
+        return None
+    measured_s = measurement.mean_step_s
+    more = measured_s / prediction.step_s - 1.0
+    return (
+        f"Where a step of {label(record.trial.candidate)} goes, as predicted ({prediction.how}):\n"
+        f"{waterfall_text(predicted_waterfall(prediction))}\n"
+        f"measured {number_text(measured_s)} s, "
+        f"{100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
+        f"{_soak_text(soak)}"
+    )
+
+
+def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
+    """Parts of a step for ``summary.json``."""
+    if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
+        return None
+    return {
+        "predicted_step_s": record.prediction.step_s,
+        "predicted_parts_s": dict(record.prediction.parts),
+        "measured_step_s": record.measurement.mean_step_s,
+        "measured_parts_s": _measured_parts(soak),
+    }
+
+
+def _soak_text(soak: SoakReport | None) -> str:
+    if not (steps := measured_waterfall(soak)):
+        return ""
+    drawn = waterfall_text(steps)
+    return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
+    """Parts of a predicted step; empty if the model has none."""
+    return step_waterfall(prediction.parts if prediction else (), PROFILED_PARTS)
+
+
+def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
+    """Phases of a step of the verification run; empty if it was not taken apart."""
+    return step_waterfall(tuple(_measured_parts(soak).items()), MEASURED_PARTS)
+
+
+def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
+    if soak is None or not soak.phases:
+        return {}
+    parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}
+    return {**parts, "between": max(0.0, soak.step_s - sum(parts.values()))}

@@ -18,12 +18,10 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.planner import StagePlan
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
-    FIRST_FSDP_STAGE,
     Architecture,
     Bystander,
     Candidate,
     ClusterSpec,
-    Framework,
     OperationCost,
     Recompute,
     Workload,
@@ -139,21 +137,8 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """The runner, if it is not our runtime, and facts that a reader would not expect."""
-    notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
-    layout, framework = answer.asked.layout, answer.asked.workload.software.framework
-    is_fsdp = framework is Framework.FSDP and layout.zero_stage >= FIRST_FSDP_STAGE
-    if (
-        not is_fsdp
-        or layout.pipeline_parallel == 1
-        or layout.data_parallel * layout.context_parallel == 1
-    ):
-        return notes
-    return [
-        *notes,
-        "With pipeline stages, FSDP keeps a rank's whole weights and whole fp32 gradients until "
-        "the last micro-batch (row gathered), so more stages can need more memory.",
-    ]
+    """The runner, if it is not our runtime."""
+    return [f"{state_text(answer.state)}."] if answer.state.rule else []
 
 
 def _more_gpus(answer: FitAnswer) -> str:
@@ -218,13 +203,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 
 
 def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
-    """Model, size, batch, place and trainer of an answer.
-
-    Args:
-        training: the training with its model.
-        place: the machines; empty for several answers.
-        script: name of the script whose model is known by its pieces.
-    """
+    """Model, size, batch, place and trainer of an answer."""
     workload = training.workload
     on = f", on {place}" if place else ""
     model, tokens = f"{script}: {count_text(_count(workload))} parameters", ""
@@ -267,12 +246,7 @@ def _headline(answer: FitAnswer) -> str:
 
 
 def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
-    """Bytes of parts and their sums; names are columns, or rows if there are many.
-
-    Args:
-        parts: bytes of each part for each name.
-        names: ranks to compare, such as pipeline stages.
-    """
+    """Bytes of parts and their sums; names are columns, or rows if there are many."""
     sums = [sum(sizes) for sizes in zip(*(sizes for _, sizes in parts), strict=True)]
     unit_name, unit = memory_unit(max(sums))
     shown = [(part, sizes) for part, sizes in parts if max(sizes) >= _LEAST_SHOWN * unit]

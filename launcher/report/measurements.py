@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from itertools import pairwise
 from typing import Any, NamedTuple, TextIO
 
 from autoconf_launch.autotuner.planner import RUN_STEPS
@@ -41,8 +40,6 @@ _ORDER = (
     "unlike those that ran is first only where it is clearly faster."
 )
 _FRAMEWORKS = {NATIVE: "our runtime", "megatron": "Megatron-LM"}
-_SAME_BAND = 0.99
-"""Share of a band above which it counts as the same."""
 
 
 def validation_document(
@@ -297,13 +294,7 @@ VERIFYING_COLUMNS = (
 
 
 def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) -> str:
-    """The runs that narrow an answer, the cost and command of each, and the rows to fill.
-
-    Args:
-        found: the runs.
-        layers: of the whole model.
-        band: the answer's band in words, by the share of its spread that runs leave.
-    """
+    """The runs that narrow an answer, the cost and command of each, and the rows to fill."""
     if not found.named:
         return _no_run(found)
     table = rows_text(
@@ -314,7 +305,6 @@ def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) 
         f"Runs that narrow the band, now {band(1.0)} ({RUN_STEPS} steps each, "
         f"{duration_text(found.start_s)} to start assumed{_total(found)}):",
         table,
-        *_further(found),
         *_commands(found),
         "Put the seconds of a step into step_time_s, and give the file with --measured:",
         csv_text(rows).rstrip(),
@@ -327,26 +317,9 @@ def _total(found: Verifying) -> str:
     return "" if None in usd else f"; {number_text(sum(x or 0.0 for x in usd), 3)} USD in all"
 
 
-def _further(found: Verifying) -> Iterator[str]:
-    ends = [found.found.narrowing, *(one.verifying.narrowing for one in found.named)]
-    steady = [
-        str(number)
-        for number, (before, after) in enumerate(pairwise(ends), start=1)
-        if after > _SAME_BAND * before
-    ]
-    if steady:
-        yield (
-            f"{'Runs' if len(steady) > 1 else 'Run'} {', '.join(steady)}: for the choice, not for "
-            "the band; another layout may be faster than the chosen one."
-        )
+def _commands(found: Verifying) -> Iterator[str]:
     if found.bounds.runs is not None and len(found.named) < found.bounds.runs:
         yield "Further runs would narrow it by less than 1 % each."
-
-
-def _commands(found: Verifying) -> Iterator[str]:
-    shared = _shared_flags([one.command.flags for one in found.named if one.command is not None])
-    if shared:
-        yield f"common=({' '.join(shared)})"
     for number, one in enumerate(found.named, start=1):
         if one.command is None:
             yield (
@@ -354,18 +327,9 @@ def _commands(found: Verifying) -> Iterator[str]:
                 "predicted; plan --export FRAMEWORK -o DIR writes its layout."
             )
             continue
-        text = one.command.text
-        if shared and one.command.flags:
-            rest = (flag for flag in one.command.flags if flag not in shared)
-            text = " ".join((one.command.start, *rest, '"${common[@]}"'))
         nodes, framework = one.verifying.run.nodes, one.command.framework
         where = f" on each of {nodes} nodes" if nodes > 1 and framework != NATIVE else ""
-        yield f"run {number}, {_FRAMEWORKS[framework]}{where}: {text}"
-
-
-def _shared_flags(each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    first, *others = [flags for flags in each if flags] or [()]
-    return tuple(flag for flag in first if others and all(flag in other for other in others))
+        yield f"run {number}, {_FRAMEWORKS[framework]}{where}: {one.command.text}"
 
 
 def _no_run(found: Verifying) -> str:

@@ -25,7 +25,8 @@ from .cells import (
 from .columns import (
     PLAN_COLUMNS,
     nodes_text,
-    number_cells,
+    of_best,
+    only_in,
     row_documents,
     state_notes,
     step_waterfall,
@@ -52,7 +53,6 @@ from .plan_reasons import (
     bands_text,
     change_text,
     cluster_text,
-    hidden_sends,
     name_of,
     near_first,
     ranked_tables,
@@ -61,13 +61,21 @@ from .plan_reasons import (
     sensitivity_lines,
     why_nothing,
 )
-from .tables import cells_table, each, rows_documents, rows_header, rows_lines, rows_text
+from .tables import (
+    CSV,
+    JSON,
+    Column,
+    each,
+    rows_documents,
+    rows_header,
+    rows_lines,
+    rows_text,
+)
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
 _WORTH_NAMING = 0.99
 """Share of the best step below which a layout with less headroom is named."""
-_CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
 def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
@@ -144,11 +152,7 @@ def plan_json(document: dict[str, Any]) -> str:
 
 
 def plan_text(*answers: PlanAnswer) -> str:
-    """Head, the ranking, notes on its numbers, ruled-out layouts, and reasons if requested.
-
-    Args:
-        answers: of one training, one for each cluster, in the order of their rows.
-    """
+    """Head, the ranking, notes on its numbers, ruled-out layouts, and reasons if requested."""
     if len(answers) > 1:
         return _clusters_text(answers)
     (answer,) = answers
@@ -250,8 +254,6 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     yield from doubts([(answer, shown)])
     yield from near_first(answer)
-    if answer.question is not None:
-        yield from hidden_sends(answer.shown[0], answer.question.training)
     if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -310,20 +312,17 @@ def _is_safe(answer: PlanAnswer, one: Planned) -> bool:
 
 
 def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
-    if answer.cluster.are_nodes_equal:
-        flag = "--pareto" if answer.request.pareto else "--csv-form fasop or --layer-times"
-        yield (
-            f"With {flag} numbers of nodes are ranked, stage by stage; without it plan ranks all "
-            "layouts on the whole cluster, by the step of a whole rank."
-        )
     if answer.request.pareto:
         yield (
             f"The front of {plural(len(parts.every), 'part')} of the cluster: no other part is "
             "both faster and cheaper than a row."
         )
     else:
+        rows = "part of the cluster"
+        if answer.request.top is None:
+            rows = "mesh, micro-batch and order of nodes that fits"
         yield (
-            "One row for each part of the cluster: its fastest layout, nodes in the order of "
+            f"One row for each {rows}: its fastest layout, nodes in the order of "
             "ranks, layers of each stage."
         )
     best, whole = parts.every[0], parts.whole
@@ -374,7 +373,8 @@ def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
     Each of several clusters has a line.
     """
     if len(answers) > 1:
-        _clusters_csv(answers, file)
+        write_csv(file, [rows_header(CLUSTER_COLUMNS, answers[0])])
+        write_csv(file, rows_lines(CLUSTER_COLUMNS, answers, answers[0]))
         return
     (answer,) = answers
     blocks = [
@@ -386,10 +386,7 @@ def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
 
 
 def _clusters_text(answers: Sequence[PlanAnswer]) -> str:
-    rows = [_cluster_cells(rank, answer) for rank, answer in enumerate(answers, start=1)]
-    names = max(rows, key=len)
-    cells = {name: [row.get(name, "-") for row in rows] for name in names}
-    table = cells_table((*PLAN_COLUMNS, *_CLUSTER_COLUMNS), cells)
+    table = rows_text(CLUSTER_COLUMNS, answers, answers[0])
     return "\n\n".join(
         (training_text(answers[0].request.training), table, "\n".join(_cluster_notes(answers)))
     )
@@ -399,48 +396,51 @@ def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answers[0].request.training.trainer.name,
-        "clusters": [
-            {
-                "cluster": _cluster_name(answer),
-                "gpus": len(answer.cluster.devices),
-                "nodes": len(answer.cluster.nodes),
-                "usd_per_gpu_hour": answer.prices[0] and answer.prices[0].usd_per_gpu_hour,
-                "price_source": answer.prices[0] and answer.prices[0].how,
-                "best": row_documents(answer, answer.plan.best)[0] if answer.plan.best else None,
-                "why": None if answer.plan.best else why_nothing(answer),
-            }
-            for answer in answers
-        ],
+        "clusters": rows_documents(CLUSTER_COLUMNS, answers, answers[0]),
         "peak_memory_band": MEMORY_BAND,
         "notes": [*_cluster_notes(answers)],
     }
-
-
-def _clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
-    """Lines of clusters; clusters without a layout come last, with the reason."""
-    header = rows_header(PLAN_COLUMNS, answers[0])
-    write_csv(file, [("cluster", "gpus", "rank", *header, "why_nothing")])
-    for rank, answer in enumerate(answers, start=1):
-        start = (_cluster_name(answer), len(answer.cluster.devices))
-        lines = [(rank, *line, "") for line in rows_lines(PLAN_COLUMNS, answer.plan.best, answer)]
-        nothing = ("", *("" for _ in header), why_nothing(answer)) if not lines else ()
-        write_csv(file, [(*start, *line) for line in (*lines, *filter(None, [nothing]))])
 
 
 def _cluster_name(answer: PlanAnswer) -> str:
     return answer.request.training.cluster_text or cluster_name(answer.cluster)
 
 
-def _cluster_cells(rank: int, answer: PlanAnswer) -> dict[str, str]:
-    best = next(iter(answer.plan.best), None)
-    start = {
-        "#": str(rank) if best else "-",
-        "cluster": _cluster_name(answer),
-        "GPUs": f"{len(answer.cluster.devices):,}",
-    }
-    if best is None:
-        return start
-    return {**start, "layout": name_of(best.layout), **number_cells(answer, best)}
+def _best_document(answer: Any, one: PlanAnswer) -> dict[str, Any] | None:
+    return next(iter(row_documents(one, one.plan.best)), None)
+
+
+def _price(one: PlanAnswer, part: str) -> Any:
+    return getattr(one.prices[0], part, None)
+
+
+def _why(answer: Any, one: PlanAnswer) -> str | None:
+    return None if one.plan.best else why_nothing(one)
+
+
+def _ranks(answer: Any, rows: Sequence[PlanAnswer]) -> list[int | None]:
+    return [rank if one.plan.best else None for rank, one in enumerate(rows, start=1)]
+
+
+def _layout_text(answer: Any, one: PlanAnswer) -> str | None:
+    return name_of(one.plan.best[0].layout) if one.plan.best else None
+
+
+CLUSTER_COLUMNS = (
+    Column("", _ranks, "#"),
+    each("cluster", lambda a, one: _cluster_name(one), "cluster", is_left=True),
+    each("gpus", lambda a, one: len(one.cluster.devices), "GPUs", lambda count: f"{count:,}"),
+    each("nodes", lambda a, one: len(one.cluster.nodes), when=only_in(JSON)),
+    each("usd_per_gpu_hour", lambda a, one: _price(one, "usd_per_gpu_hour"), when=only_in(JSON)),
+    each("price_source", lambda a, one: _price(one, "how"), when=only_in(JSON)),
+    each("best", _best_document, when=only_in(JSON)),
+    each("why", _why, when=only_in(JSON)),
+    Column("rank", _ranks, when=only_in(CSV)),
+    each("", _layout_text, "layout", is_left=True),
+    *map(of_best, PLAN_COLUMNS),
+    each("why_nothing", _why, when=only_in(CSV)),
+)
+"""Rows are the answers of clusters, of which only the best layout is shown."""
 
 
 def _cluster_notes(answers: Sequence[PlanAnswer]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost import MEMORY_BAND, LayoutColumns, estimate
+from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.mixed import ChoiceRule, PriceRange
 from autoconf_launch.autotuner.planner import (
     Loser,
@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.planner import (
     Planned,
     Question,
     StepBand,
-    Training,
 )
 from autoconf_launch.core import Layout, Offload, Recompute, Workload
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
@@ -28,11 +27,12 @@ from .cells import (
     percent,
     step_time_text,
 )
-from .columns import RULES_IN_WORDS, nodes_text, number_cells, ranking_text, row_documents
+from .columns import PLAN_COLUMNS, RULES_IN_WORDS, nodes_text, of_best, ranking_text, row_documents
 from .tables import Column, each, rows_text
 
 _PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
+_COMPARED = ("step", "tokens/s/GPU", "memory", "free")
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
 _MOST_NAMED = 2
@@ -40,7 +40,6 @@ REJECTED_COLUMNS = (
     each("", lambda found, one: RULES_IN_WORDS[one[0]], "ruled out", is_left=True),
     each("", lambda found, one: f"{one[1]:,}", "layouts"),
 )
-_MUCH_LONGER = 1.05
 
 
 def name_of(layout: Layout) -> str:
@@ -219,15 +218,16 @@ def _larger(needed_bytes: float) -> str:
 def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
     assert answer.steps is not None
     request, total_s = answer.request, fastest.step_s * answer.steps
-    limits = []
-    if request.deadline_s is not None and total_s > request.deadline_s:
-        limits.append(f"the deadline is {duration_text(request.deadline_s)}")
-    text = f"takes {duration_text(total_s)}"
+    text, usd = f"takes {duration_text(total_s)}", None
     if fastest.usd_per_step is not None:
         usd = fastest.usd_per_step * answer.steps
         text += f" and costs ${usd:,.0f}"
-        if request.max_cost_usd is not None and usd > request.max_cost_usd:
-            limits.append(f"--max-cost is ${request.max_cost_usd:,.0f}")
+    limits = [
+        f"the deadline is {duration_text(limit)}"
+        if flag == "--deadline"
+        else f"{flag} is ${limit:,.0f}"
+        for flag, limit in request.budget.exceeded_limits(total_s, usd).items()
+    ]
     if answer.needed is not None:
         return (
             f"no number of {answer.cluster.devices[0].name} is within the limits: the nearest, "
@@ -304,14 +304,10 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     return ", ".join(words)
 
 
-def _changed_number(header: str) -> Column:
-    return each("", lambda a, one: number_cells(one, one.plan.best[0])[header], header)
-
-
 CHANGE_COLUMNS = (
     each("", change_text, "nearest change", is_left=True),
     each("", lambda a, one: name_of(one.plan.best[0].layout), "its best", is_left=True),
-    *map(_changed_number, ("step", "tokens/s/GPU", "memory", "free")),
+    *(of_best(one) for one in PLAN_COLUMNS if one.header in _COMPARED),
     each("", lambda a, one: one.states(one.plan.best[:1])[0].runs_here, "runs here", is_left=True),
 )
 """The nearest trainings that would help, with the best layout of each."""
@@ -433,22 +429,3 @@ def near_first(answer: PlanAnswer) -> Iterator[str]:
         which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
         verb = "is" if near == 1 < len(others) else "are"
         yield f"{which} {verb} within the error band of #1; short real runs decide between them."
-
-
-def hidden_sends(first: Planned, training: Training) -> Iterator[str]:
-    """A note on the first row's step if its stages wait for every send and that is much."""
-    if first.layout.pipeline_parallel == 1:
-        return
-    columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])
-    physics = training.machine.physics
-    waits = replace(training.machine, physics=replace(physics, point_to_point_overlap=0.0))
-    own_s, waiting_s = (
-        float(estimate(columns, training.workload, machine).step_s_C[0])
-        for machine in (training.machine, waits)
-    )
-    if waiting_s / own_s >= _MUCH_LONGER:
-        yield (
-            f"The network is slow for #1: {percent(physics.point_to_point_overlap)} of its sends "
-            "between pipeline stages are assumed to be hidden behind computation; if none is, "
-            f"its step takes {percent(waiting_s / own_s - 1)} longer."
-        )

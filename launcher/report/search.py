@@ -1,22 +1,22 @@
-"""Sentences on a search and on launches again: its end, the candidates left, the findings."""
+"""Sentences on a search, its repeated launches and the winner's verification run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.playoff import (
     MOST_MEMORY,
     Decision,
+    LackOfTime,
     LossComparison,
     MeaningVerdict,
     Obstacle,
     Refusal,
+    SoakReport,
     Summary,
     TimeParts,
-    TimeRange,
 )
 from autoconf_launch.autotuner.search import (
     Drift,
@@ -26,19 +26,11 @@ from autoconf_launch.autotuner.search import (
     StopKind,
     StopReason,
 )
-from autoconf_launch.autotuner.space import Prediction, Record, longer_budget
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
-from autoconf_launch.core import Candidate, Failure, MemoryUse, plural
+from autoconf_launch.core import Aside, Asides, Failure, FailureKind, WentOn, encode, plural
 
-from .cells import (
-    duration_text,
-    label,
-    memory_text,
-    number_text,
-    range_text,
-    seconds_text,
-    table_of,
-)
+from .cells import label, number_text, time_text
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 _OBSTACLES = {
@@ -52,12 +44,15 @@ _OBSTACLES = {
         "or weights each time)"
     ),
 }
-_MOST_PLANNED = 24
-_PLANNED_HEADERS = ("config", "predicted", "samples/s", "memory")
-_START_SHARE = 0.9
-"""Share of a budget that the start of the launcher leaves for a trial."""
-_ENOUGH = 3.0
-"""Budget to suggest over a time that was too short."""
+_WENT_ON = {
+    WentOn.END: "the script ran to its end",
+    WentOn.EPOCH: "its data was then cut off, as at the end of an epoch",
+    WentOn.EPOCH_END: (
+        "its data was then cut off, as at the end of an epoch, and the script finished normally"
+    ),
+}
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
+_MOST_REFUSED = 2
 
 
 def bound_text(bound: OptimalityBound) -> str:
@@ -112,8 +107,7 @@ def stop_text(summary: Summary) -> str:
     if stop is None:
         return ""
     if stop.kind is not StopKind.EXPLORED or summary.alone or gain is None:
-        about = _about(summary) if stop.bound is not None else ""
-        return f"{stop_sentence(stop)}{about}"
+        return stop_sentence(stop)
     if gain <= SATURATION_GAIN:
         most = f"{100 * SATURATION_GAIN:.0f} %"
         return f"Search complete: nothing left is expected to be more than {most} faster."
@@ -129,21 +123,13 @@ def stop_document(summary: Summary) -> dict[str, object] | None:
     stop = summary.stop
     if stop is None:
         return None
-    about = _about(summary) if stop.bound is not None else ""
-    sentence = f"{stop_sentence(stop)}{about}"
-    return {"kind": stop.kind.value, "sentence": sentence, "log_tail": list(stop.log_tail)}
+    sentence, log_tail = stop_sentence(stop), list(stop.log_tail)
+    return {"kind": stop.kind.value, "sentence": sentence, "log_tail": log_tail}
 
 
 def certificate_text(summary: Summary) -> str | None:
     """Possible gain of the remaining candidates; None if unknown."""
-    if summary.optimality_bound is None:
-        return None
-    return f"{bound_text(summary.optimality_bound)}{_about(summary)}"
-
-
-def _about(summary: Summary) -> str:
-    best = summary.decision.passed_over
-    return f" (This is about {best}, the best of the search.)" if best else ""
+    return bound_text(summary.optimality_bound) if summary.optimality_bound else None
 
 
 def left_out_text(summary: Summary) -> str | None:
@@ -273,70 +259,6 @@ def _playoff(decision: Decision) -> Iterator[str]:
             yield f"{name} failed in the playoff ({why}) and was eliminated."
 
 
-def planned_tune_text(
-    planned: Sequence[tuple[Candidate, Prediction | None]],
-    limit_bytes: int,
-    whole: TimeRange | None,
-    *,
-    usd_per_hour: float | None,
-) -> str:
-    """Candidates, duration and cost of a tune.
-
-    Args:
-        planned: the user's own configuration, then all candidates.
-        limit_bytes: memory of a rank.
-        whole: time from the first trial to the end; None without predicted times.
-        usd_per_hour: price of the machine; None if unknown.
-    """
-    first, *others = planned
-    ordered = sorted(others, key=lambda pair: _predicted_sample_s(*pair))
-    rows = [_planned_row(*pair, limit_bytes) for pair in (first, *ordered[:_MOST_PLANNED])]
-    rows[0] = (f"{rows[0][0]} (yours)", *rows[0][1:])
-    more = len(ordered) - _MOST_PLANNED
-    is_known = any(prediction and prediction.step_s for _, prediction in planned)
-    order = ", the fastest by prediction first" if is_known else ""
-    table = table_of(rows, _PLANNED_HEADERS, ("left", "right", "right", "right"))
-    return "\n".join(
-        (
-            f"Dry run: {plural(len(planned), 'configuration')} to try{order}.",
-            table,
-            *([f"and {more} more"] if more > 0 else ()),
-            _planned_time(whole, usd_per_hour),
-            "No trial was run; the same command without --dry-run starts with this profile.",
-        )
-    )
-
-
-def _planned_row(
-    candidate: Candidate, prediction: Prediction | None, limit_bytes: int
-) -> tuple[str, ...]:
-    step_s = prediction.step_s if prediction else None
-    peak = prediction.peak_bytes if prediction else None
-    speed = f"{candidate.layout.global_batch / step_s:.2f}" if step_s else "-"
-    use = (
-        MemoryUse(free_before_bytes=0, peak_bytes=peak, limit_bytes=limit_bytes) if peak else None
-    )
-    return label(candidate), seconds_text(step_s) if step_s else "-", speed, memory_text(use)
-
-
-def _predicted_sample_s(candidate: Candidate, prediction: Prediction | None) -> float:
-    step_s = prediction.step_s if prediction else None
-    return math.inf if not step_s else step_s / candidate.layout.global_batch
-
-
-def _planned_time(whole: TimeRange | None, usd_per_hour: float | None) -> str:
-    if whole is None:
-        return (
-            "Expected duration of the tune: not known, as no step times are predicted for this "
-            "script; --budget limits it."
-        )
-    money = ""
-    if usd_per_hour is not None:
-        low, high = (seconds / 3600.0 * usd_per_hour for seconds in (whole.low_s, whole.high_s))
-        money = f", ${low:.2f} to ${high:.2f} at ${usd_per_hour:.2f} per hour"
-    return f"Expected duration of the tune: {range_text(whole)}{money}."
-
-
 def refusal_text(found: Refusal) -> str:
     """Why a configuration did not pass its verification run."""
     if found.failure:
@@ -347,94 +269,151 @@ def refusal_text(found: Refusal) -> str:
     )
 
 
-def _time(seconds: float) -> str:
-    """A time in words: ``60 s``, ``20 minutes``."""
-    return f"{seconds:.0f} s" if seconds < 120.0 else duration_text(seconds)
-
-
-def profile_cut_text(
-    budget_s: float, folder: Path, *, first_step_s: float | None, timeout_s: float
-) -> str:
-    """The deadline came within the profile run, perhaps after its first step."""
-    seen = ""
-    if first_step_s is not None:
-        seen = (
-            f" It needs two optimizer steps of the script; the first ended after "
-            f"{_time(first_step_s)}, and the second had not ended when the run was stopped."
-        )
-    return (
-        f"The profile run did not end within the budget of {_time(budget_s)}, so nothing was "
-        f"measured.{seen} How long it takes is not known: allow more, such as --budget "
-        f"{longer_budget(_ENOUGH * budget_s)}, or leave --budget out, which gives each launch "
-        f"{_time(timeout_s)}. Its output is in {folder}."
-    )
-
-
-def no_second_profile_text(profile_s: float, spent_s: float, budget_s: float) -> str:
-    """The budget is too short for a profile run with another micro-batch."""
-    enough = longer_budget(_ENOUGH * (spent_s + profile_s))
-    return (
-        f"The budget of {_time(budget_s)} has no room for a second profile run of about "
-        f"{_time(profile_s)} (--budget {enough} has), so it is not known whether the script "
-        "keeps its global batch with another micro-batch."
-    )
-
-
-def no_time_for_ranks_text(ranks: int, profile_s: float, budget_s: float) -> str:
-    """The budget is too short to profile a script again with the ranks that it starts."""
-    return (
-        f"The script starts {plural(ranks, 'rank')} by itself, and the budget of "
-        f"{_time(budget_s)} has no room to profile it with them: the first profile run took "
-        f"{_time(profile_s)}. Use --budget {longer_budget(_ENOUGH * 2.0 * profile_s)}."
-        f"{_going_on(profile_s, budget_s)}"
-    )
-
-
-def _going_on(trial_s: float, budget_s: float) -> str:
-    is_enough = _START_SHARE * budget_s > trial_s
-    return " The same command goes on from this profile run." if is_enough else ""
-
-
-def no_trial_text(
-    trial_s: float, *, profile_s: float | None, budget_s: float, enough_s: float
-) -> str:
-    """The budget is too short for the trial of the user's own configuration.
-
-    Args:
-        trial_s: longest duration of the trial.
-        profile_s: duration of this command's profile run; None if an earlier profile was read.
-        budget_s: budget of the whole command.
-        enough_s: the budget that has room for two trials.
-    """
-    profile = "" if profile_s is None else f"the profile run took {_time(profile_s)}, and "
-    return (
-        f"The budget of {_time(budget_s)} has no room for a trial: {profile}a trial may take "
-        f"{_time(trial_s)}. Use --budget {longer_budget(enough_s)} for two trials."
-        f"{_going_on(trial_s, budget_s)}"
-    )
-
-
-def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough_s: float) -> str:
-    """Number of trials that the budget has room for; ``enough_s`` would cover all."""
-    takes = f"A trial takes about {_time(trial_s)}; the budget of {_time(budget_s)} has room for"
-    if room == trials:
-        return f"{takes} {'all of ' if trials > 1 else ''}{plural(trials, 'trial')}."
-    which = ", your own configuration" if room == 1 else ""
-    longer = longer_budget(enough_s)
-    return f"{takes} {room} of {trials}{which}; --budget {longer} would cover them."
-
-
 def parts_text(parts: TimeParts) -> str:
     """Time of each phase of a command."""
     after = "the final comparison and verification run"
-    confirmation = f", {_time(parts.confirmation_s)} for {after}"
+    confirmation = f", {time_text(parts.confirmation_s)} for {after}"
     confirmation = confirmation if round(parts.confirmation_s) else ""
     return (
-        f"This command took {_time(parts.whole_s)}: {_time(parts.profile_s)} until the first "
-        f"trial, {_time(parts.trials_s)} for trials{confirmation}."
+        f"This command took {time_text(parts.whole_s)}: {time_text(parts.profile_s)} until the "
+        f"first trial, {time_text(parts.trials_s)} for trials{confirmation}."
     )
 
 
 def failure_text(failure: Failure) -> str:
     """Kind and detail of a failure."""
     return f"{failure.kind.value}: {failure.detail}"
+
+
+def verification_text(soak: SoakReport) -> str:
+    """Course of the winner's verification run, and features that it did not exercise."""
+    if not soak.passed:
+        return refused_text(soak)
+    asides = soak.asides or Asides()
+    least = "at least " if asides.under_way and not asides.went_on else ""
+    did = [f"{least}{plural(soak.steps, 'step')}"]
+    if soak.memory_share is not None:
+        did.append(f"peak memory {100 * soak.memory_share:.0f} %")
+    if asides.went_on:
+        did.append(_WENT_ON[asides.went_on])
+    longest = "; the last step used the longest batch seen" if asides.longest_batch else ""
+    sentences = [f"Verification run of the winner: {', '.join(did)}{longest}."]
+    seen = [*filter(None, (_evaluation_text(asides), _checkpoint_text(asides)))]
+    sentences += [f"Exercised: {', '.join(seen)}."] if seen else []
+    if missed := _not_exercised(soak):
+        sentences.append(f"Not exercised: {', '.join(missed)}.")
+    if soak.as_trial:
+        sentences.append(
+            "A first attempt, with the script's evaluation and checkpoint moved into the run, "
+            f"failed ({failure_text(soak.as_trial)})."
+        )
+    if _lacked_data(asides):
+        sentences.append(f"The script could not continue without its data ({asides.broke}).")
+    sentences += [_few_steps(soak)] if soak.few_steps else []
+    return " ".join(sentences)
+
+
+def refused_text(soak: SoakReport) -> str:
+    """The reason if no configuration passed."""
+    if not soak.whatever:
+        return crash_text(soak) or "No measured configuration passed its verification run."
+    return (
+        "No configuration passes its verification run: the script fails in it whatever the "
+        f"configuration, yours too ({failure_text(soak.whatever)})."
+    )
+
+
+def _few_steps(soak: SoakReport) -> str:
+    few = soak.few_steps
+    if few is None:
+        return ""
+    count = plural(few.steps, "optimizer step")
+    return f"At a global batch of {few.global_batch} an epoch has only {count}."
+
+
+def soak_document(soak: SoakReport | None) -> object:
+    """The report as a part of ``summary.json``, with sentences in place of values."""
+    if soak is None:
+        return None
+    reasons = {"as_trial": soak.as_trial, "whatever": soak.whatever}
+    return {
+        **encode(soak),
+        "refused": [refusal_text(found) for found in soak.refused],
+        "few_steps": _few_steps(soak),
+        **{name: failure_text(found) if found else "" for name, found in reasons.items()},
+    }
+
+
+def _not_exercised(soak: SoakReport) -> list[str]:
+    asides = soak.asides or Asides()
+    missed = []
+    if soak.asides is not None:
+        missed += ["evaluation"] * (not asides.evaluations)
+        missed += ["checkpointing"] * (not asides.checkpoints)
+    if asides.went_on not in (WentOn.END, WentOn.EPOCH_END) and not asides.broke:
+        last = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
+        missed.append(f"what the script does after its {last}")
+    return missed
+
+
+def _lacked_data(asides: Asides) -> bool:
+    return StopIteration.__name__ in asides.broke
+
+
+def crash_text(soak: SoakReport | None) -> str:
+    """The script's crash in a verification run, if no configuration got past it; else empty."""
+    if soak is None:
+        return ""
+    steps = plural(soak.steps, "step")
+    asides = soak.asides or Asides()
+    if soak.passed and asides.broke and not _lacked_data(asides):
+        where = f"in or after its {asides.broke_in.value}, " if asides.broke_in else ""
+        return (
+            f"The script crashed in its verification run, {where}after {steps}: "
+            f"{asides.broke.rstrip('.')}. Fix this before you train, unless the script fails only "
+            "because its data was cut off there."
+        )
+    refused = [found.failure for found in soak.refused if found.failure]
+    if soak.passed or not refused or refused[-1].kind is not FailureKind.CRASHED:
+        return ""
+    return (
+        f"The script crashed in the verification run of {soak.refused[-1].name}: "
+        f"{refused[-1].detail.rstrip('.')}. No configuration has passed one, so fix this before "
+        "you train."
+    )
+
+
+def _evaluation_text(asides: Asides) -> str:
+    if not asides.evaluations:
+        return ""
+    batches = plural(asides.evaluation_batches, "batch", "batches")
+    if asides.under_way is Aside.EVALUATION:
+        return f"{batches} of an evaluation that did not end in its time"
+    return f"{plural(asides.evaluations, 'evaluation')} ({batches})"
+
+
+def _checkpoint_text(asides: Asides) -> str:
+    if not asides.checkpoints:
+        return ""
+    if asides.under_way is Aside.CHECKPOINT:
+        return "a checkpoint that did not end in its time"
+    size = next(
+        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
+    )
+    return f"{plural(asides.checkpoints, 'checkpoint')} ({size})"
+
+
+def refused_lines(soak: SoakReport | None) -> list[str]:
+    """Configurations that failed their verification run, the first few with the reason."""
+    refused = [refusal_text(found) for found in soak.refused] if soak else []
+    more = len(refused) - _MOST_REFUSED
+    rest = [f"{more} more failed their verification run."] if more > 0 else []
+    return [*refused[:_MOST_REFUSED], *rest]
+
+
+def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
+    """Why no configuration passed a verification run."""
+    why = "it was ended within its steps"
+    if found.left_s is not None:
+        why = f"{found.left_s + ending_s:.0f} s remain"
+    return f"The budget had no room for a verification run of {found.name}: {why}."

@@ -27,8 +27,10 @@ from .cells import (
     seconds_text,
     speed_up_text,
 )
+from .columns import step_parts_document, step_parts_text
 from .search import (
     certificate_text,
+    crash_text,
     failure_text,
     findings,
     labels,
@@ -36,25 +38,19 @@ from .search import (
     meaning_document,
     meaning_text,
     parts_text,
-    stop_document,
-    stop_text,
-)
-from .tables import each, rows_text
-from .verification import (
-    crash_text,
     refused_lines,
     soak_document,
-    step_parts_document,
-    step_parts_text,
+    stop_document,
+    stop_text,
     verification_text,
 )
+from .tables import each, rows_text
 
 SCHEMA_VERSION = 1
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
 _MOST_EDITS = 7
 _MOST_NAMES = 5
-_FASTEST = "No gain: your configuration was the fastest in the search."
 _NO_GAIN = "No measurable gain: your configuration is as fast."
 _NOT_SHOWN = (
     "No gain was shown: these measurements are too few or too noisy to tell whether another "
@@ -249,8 +245,8 @@ def _as_fast(summary: Summary) -> str:
 
 def _own_is_best(summary: Summary) -> str:
     """Why the user's own configuration stays, though a trial may have been faster."""
-    faster, decision = summary.faster, summary.decision
-    if faster is None:
+    faster, decision, own = summary.faster, summary.decision, summary.baseline
+    if faster is None or (own and not is_better(faster, own, _objective(summary))):
         return _ALREADY_BEST
     name = faster.trial.name
     refused = {found.name for found in decision.soak.refused} if decision.soak else set()
@@ -260,8 +256,6 @@ def _own_is_best(summary: Summary) -> str:
         why = "failed in the playoff"
     elif decision.rounds and name in decision.compared:
         why = "was slower than yours in the playoff, which measures both again"
-    elif summary.baseline and not is_better(faster, summary.baseline, _objective(summary)):
-        return _FASTEST
     else:
         return _NOT_SHOWN
     return f"No gain: {label(faster.trial.candidate)} was faster in its trial, but {why}."

@@ -399,12 +399,6 @@ def _record(line: Any) -> Record:
     return record
 
 
-def _with_handle(started: Any) -> Any:
-    """Old journals have a process id as the handle."""
-    pid = started.pop("pid", None) if isinstance(started, dict) else None
-    return started if pid is None else {**started, "handle": str(pid)}
-
-
 class _Reader:
     """Folds lines into contents."""
 
@@ -455,7 +449,7 @@ class _Reader:
             self._start(JournalContents(fingerprint=self._found.fingerprint))
             self._open.clear()
         elif "started" in line:
-            self._take_start(decode(Started, _with_handle(line["started"])))
+            self._take_start(decode(Started, line["started"]))
         else:
             kind = next((kind for kind in _WRAPPED if kind in line), None)
             self._take_record(_record(line if kind is None else line[kind]), kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
@@ -301,6 +302,17 @@ class Key:
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
         return replace(inputs, document=inputs.document.without(self.path))
+
+
+def held_place(places: Sequence[Place], inputs: LaunchInputs) -> Place:
+    """The first place that has the setting, else the first of all."""
+    return next((place for place in places if place.get(inputs) is not None), places[0])
+
+
+def held_value(places: Sequence[Place], inputs: LaunchInputs, default: Any = None) -> Any:
+    """The setting in the first place that has it."""
+    found = (place.get(inputs) for place in places)
+    return next((value for value in found if value is not None), default)
 
 
 def text_of(value: Any) -> str:

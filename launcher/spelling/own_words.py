@@ -27,19 +27,7 @@ from ..script import (
     ScriptSource,
     facts_of,
 )
-from .base import (
-    CANONICAL,
-    GLOBAL_BATCH,
-    MEASURED,
-    SWITCHED,
-    Rendered,
-    Spelled,
-    Spelling,
-    SplitMicroBatch,
-    TrialNeeds,
-    find_row,
-    find_spelling,
-)
+from .base import CANONICAL, GLOBAL_BATCH, MEASURED, SWITCHED, Rendered, TrialNeeds
 from .batch_names import (
     EVALUATE_EVERY,
     SAVE_EVERY_NAMES,
@@ -49,6 +37,7 @@ from .batch_names import (
 )
 from .launch_inputs import Argument, Key, LaunchInputs, Place, Variable, find_argument, scalar
 from .own_documents import document_key, document_values, script_documents, with_documents
+from .spelled import Spelled, Spelling, SplitMicroBatch, find_row, find_spelling
 
 _KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
 

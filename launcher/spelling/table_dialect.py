@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from autoconf_launch.autotuner.space import (
     LayoutValue,
 )
 from autoconf_launch.core import (
+    EXTRAS,
     Candidate,
     ConfigError,
     Layout,
@@ -31,19 +32,16 @@ from ..script import ScriptSource
 from .base import (
     GLOBAL_BATCH,
     MEASURED,
+    FrameworkFacts,
     Rendered,
     RenderedFile,
-    Spelled,
-    Spelling,
     TrialNeeds,
     UserSettings,
-    applied_value,
-    find_row,
-    with_applied,
+    check_version,
 )
 from .batch_names import may_derive_accumulation, silent_variables
 from .documents import settings_of
-from .launch_inputs import Key, LaunchInputs
+from .launch_inputs import Argument, Key, LaunchInputs, Place, Variable
 from .own_documents import (
     document_values,
     file_of_key,
@@ -51,6 +49,7 @@ from .own_documents import (
     with_documents,
 )
 from .own_words import on_no_batch, values_of, with_own_words
+from .spelled import ForeignSpelling, Spelled, Spelling, applied_value, find_row, with_applied
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"
@@ -80,6 +79,7 @@ class TableDialect(ABC):
     """Reads and renders by a table; a framework supplies the table and its special cases."""
 
     name = ""
+    framework = FrameworkFacts()
     is_external, reads_document = True, False
     checks: tuple[str, ...] = ("micro_batch", "accumulation")
     """Knobs that a probe can find in this framework's ranks."""
@@ -87,6 +87,28 @@ class TableDialect(ABC):
     @abstractmethod
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """The framework's rows for this source."""
+
+    def places(
+        self, source: ScriptSource, setting: str, *, switch: bool = False
+    ) -> tuple[Place, ...]:
+        """The possible places of an argument, a variable or a dotted key."""
+        if setting.startswith("-"):
+            return (Argument((setting,), switch=switch),)
+        return (Variable(setting) if setting.isupper() else Key(tuple(setting.split("."))),)
+
+    def extra_rows(self, source: ScriptSource, knobs: Container[str]) -> Iterator[Spelled]:
+        """Rows of those of our extras that the framework spells."""
+        spelled = [(knob, words) for knob in EXTRAS for words in knob.elsewhere]
+        for knob, words in spelled:
+            if words.dialect == self.name and knob.name in knobs:
+                yield ForeignSpelling(
+                    knob=knob.name,
+                    called=tuple(filter(None, (words.setting, words.switch))),
+                    places=self.places(source, words.setting) if words.setting else (),
+                    switch=self.places(source, words.switch, switch=True) if words.switch else (),
+                    extra=knob,
+                    words=words,
+                )
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
         """The current inputs of the launch; the document is DeepSpeed's or the script's."""
@@ -103,7 +125,7 @@ class TableDialect(ABC):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """Warnings for the user."""
-        return ()
+        return check_version(reading.source, self.framework)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
         """Notes on which argument is used as which knob."""
@@ -180,7 +202,9 @@ class TableDialect(ABC):
     def _reading(self, source: ScriptSource, world_size: int) -> Reading:
         settings = settings_of(source)
         mappings = tuple((settings.arg_mappings or {}).items())
-        inputs, own = self.inputs(source), self.table(source, world_size)
+        named = {knob.name for knob in source.words.knobs}
+        inputs = self.inputs(source)
+        own = (*self.table(source, world_size), *self.extra_rows(source, named))
         table = with_own_words(own, source, mappings, inputs, world_size)
         if source.applied is not None:
             table = with_applied(table, inputs, source.applied)

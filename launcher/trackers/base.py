@@ -26,21 +26,11 @@ from ..input_file import input_text
 from ..request import LaunchRequest, TrackingChoice
 
 Parameters: TypeAlias = tuple[tuple[str, KnobValue], ...]
-
 """Knobs by their canonical names; tuples are written out."""
-
 Metrics: TypeAlias = tuple[tuple[str, float], ...]
-
 """Finite numbers; the unit is the last part of each name."""
-
 CLOSING_GRACE_S = 20.0
-
 """Time that a tracker has to end after its last entry."""
-
-WARNING = "!"
-
-"""Start of messages from the tracker's process that need an action."""
-
 TRACKERS = MappingProxyType(
     {
         "mlflow": "autoconf_launch.launcher.trackers.mlflow:MlflowTracker",
@@ -48,11 +38,8 @@ TRACKERS = MappingProxyType(
         "wandb": "autoconf_launch.launcher.trackers.wandb:WandbTracker",
     }
 )
-
 """Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.tracker``."""
-
 _UNITS = ((1e9, "b"), (1e6, "m"), (1e3, "k"))
-
 _NOT_IN_NAMES = re.compile(r"[^\w.%+=-]+")
 
 

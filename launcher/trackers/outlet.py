@@ -2,7 +2,8 @@
 
 The launcher passes entries and never waits: only ``finish_all`` takes time, at most its grace.
 The process gives way to everything else on the machine, and ends on its own a while after the
-launcher has sent everything or died, whatever the library does.
+launcher has sent everything or died, whatever the library does. It is not a process of
+multiprocessing, which would run the user's main module again: only the pipe is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -20,10 +20,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
-from typing import BinaryIO
 
 from ..events import Event, Listener, Note
 from ..extension_points import load_reference
@@ -31,7 +32,6 @@ from ..request import TrackingChoice
 from ..results import open_private, read_file
 from .base import (
     CLOSING_GRACE_S,
-    WARNING,
     Entry,
     Feed,
     TrackedBest,
@@ -63,33 +63,33 @@ class Outlet:
         """
         self._name = name
         self._log = log
-        self._entries: SimpleQueue[Entry | None] = SimpleQueue()
-        self._news: SimpleQueue[str | None] = SimpleQueue()
+        self._entries: SimpleQueue[Entry | tuple[str, TrackedStudy] | None] = SimpleQueue()
         self._warned = self._finishes = self._ended = False
-        with open(log, "ab", opener=open_private) as errors:
+        self._pipe, theirs = Pipe()
+        with theirs, open(log, "ab", opener=open_private) as output:
             self._process = subprocess.Popen(
-                (sys.executable, "-m", _MODULE),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+                (sys.executable, "-m", _MODULE, str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs.fileno(),),
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 start_new_session=True,  # Ctrl-C is for us alone
             )
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
-        Thread(target=self._write, args=(reference, study), daemon=True).start()
+        self._entries.put((reference, study))
+        Thread(target=self._send_all, daemon=True).start()
 
     def send(self, entry: Entry) -> tuple[Note, ...]:
         """Pass an entry on; returns notes on the tracker."""
         self._entries.put(entry)
         return self.attend()
 
-    def attend(self) -> tuple[Note, ...]:
-        """Collect the tracker's messages, without waiting."""
+    def attend(self, within_s: float = 0.0) -> tuple[Note, ...]:
+        """Collect the tracker's messages of this time, or until it ends."""
+        until_s = time.monotonic() + within_s
         notes: list[Note] = []
-        with contextlib.suppress(Empty):
-            while not self._ended:
-                notes += self._note(self._news.get_nowait())
+        while not self._ended and self._pipe.poll(max(0.0, until_s - time.monotonic())):
+            notes += self._next()
         return tuple(notes)
 
     def finish(self) -> None:
@@ -98,8 +98,7 @@ class Outlet:
 
     def close(self, timeout_s: float) -> tuple[Note, ...]:
         """Wait for its end, and end it when the time is up."""
-        self._reader.join(max(0.0, timeout_s))
-        notes = self.attend()
+        notes = self.attend(timeout_s)
         if self._ended:
             return notes
         self.end()
@@ -115,30 +114,21 @@ class Outlet:
         self._process.wait()
         self._entries.put(None)
 
-    def _write(self, reference: str, study: TrackedStudy) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError), self._process.stdin as pipe:  # unless it has ended
-            pickle.dump((reference, study), pipe)
-            pipe.flush()
+    def _send_all(self) -> None:
+        """Send entries as the tracker takes them; the last one is None."""
+        with contextlib.suppress(OSError):  # it has ended
             while (entry := self._entries.get()) is not None:
-                pickle.dump(entry, pipe)
-                pipe.flush()
-            pickle.dump(None, pipe)
+                self._pipe.send(entry)
+            self._pipe.send(None)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as pipe:
-            for line in pipe:
-                self._news.put(line.decode(errors="replace").rstrip("\n"))
-        self._news.put(None)
-
-    def _note(self, said: str | None) -> tuple[Note, ...]:
-        if said is None:  # it has ended: as it should, or long before
+    def _next(self) -> tuple[Note, ...]:
+        try:
+            text, is_warning = self._pipe.recv()
+        except (EOFError, OSError):  # it has ended: as it should, or long before
             self.end()
             failed = not self._finishes or self._process.returncode != 0
             return self._warn("it has ended, so no more runs are kept") if failed else ()
-        text = said.removeprefix(WARNING)
-        return self._warn(text) if text != said else (Note(text=f"{self._name}: {text}."),)
+        return self._warn(text) if is_warning else (Note(text=f"{self._name}: {text}."),)
 
     def _warn(self, text: str) -> tuple[Note, ...]:
         if self._warned:
@@ -257,14 +247,15 @@ class Logged:
 def main() -> int:
     """Log entries until the launcher has no more; 0 unless the tracker cannot be used."""
     os.nice(_LEAST_IMPORTANT)
-    pipe, answer = _own_streams()
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    pipe = Connection(descriptor)
 
     def tell(text: str, *, warning: bool = False) -> None:
-        line = f"{WARNING * warning}{' '.join(text.split())}\n"
         with contextlib.suppress(OSError):  # the launcher is gone
-            os.write(answer, line.encode(errors="replace"))
+            pipe.send((" ".join(text.split()), warning))
 
-    reference, study = pickle.load(pipe)
+    reference, study = pipe.recv()
     entries: SimpleQueue[Entry | None] = SimpleQueue()
     Thread(target=_take_entries, args=(pipe, entries), daemon=True).start()
     try:
@@ -299,22 +290,11 @@ def _log(entry: Entry, tracker: Tracker) -> None:
             tracker.log_choice(entry)
 
 
-def _own_streams() -> tuple[BinaryIO, int]:
-    """Our ends of both pipes, which libraries then neither read nor write."""
-    lines = os.fdopen(os.dup(0), "rb")
-    answer = os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return lines, answer
-
-
-def _take_entries(pipe: BinaryIO, entries: SimpleQueue[Entry | None]) -> None:
+def _take_entries(pipe: Connection, entries: SimpleQueue[Entry | None]) -> None:
     """Pass entries on; after the last one, or the launcher's death, end when the time is up."""
     left_s = _LONGER_S
-    with contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while (entry := pickle.load(pipe)) is not None:
+    with contextlib.suppress(EOFError, OSError):
+        while (entry := pipe.recv()) is not None:
             entries.put(entry)
         left_s += CLOSING_GRACE_S
     entries.put(None)

@@ -225,7 +225,6 @@ class _Rounds:
             self._listener(
                 RoundFinished(
                     number=self._told,
-                    rounds_in_time=self._rounds.rounds_in_time,
                     elapsed_s=event.elapsed_s,
                     standings=standings_of(self._rounds.seen),
                 )

@@ -17,8 +17,8 @@ class TurnGroup:
     """The launches in turn; there is one group at a time, and it ends as a whole.
 
     A launch that fails in its group may fail because of the others there: its port, a file, too
-    little memory. It is launched again alone. If it succeeds then, or if a launch ends without
-    waiting for the others, launches follow each other from there on.
+    little memory. It is launched again outside a group. If it succeeds then, or if a launch ends
+    without waiting for the others, launches follow each other from there on.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import (
@@ -22,7 +23,7 @@ from autoconf_launch.autotuner.sizing import (
 from autoconf_launch.core import KeyPath, RawConfig
 from autoconf_launch.tuning_spaces import base_template, tables
 
-from ..search import batch_path, section, with_data, with_facts
+from ..search import SearchQuestion, batch_path, section, with_data, with_facts
 from .model_facts import GENERATION, ModelFacts, is_nemo1, overlaid
 from .recipe import RECIPE_SECTIONS
 
@@ -114,6 +115,33 @@ def _machine_edits(
     yield batch_path(own), model.batch.global_batch
     yield ("trainer", "num_nodes"), plan.nodes
     yield ("trainer", "devices"), plan.gpus_per_node
+
+
+def bound_edits(
+    question: SearchQuestion, name: str, folder: Path, *, is_finetune: bool
+) -> Iterator[tuple[KeyPath, Any]]:
+    """Settings that bound a run and place its logs.
+
+    The start and the trained parts of a fine-tuning (``resume``, ``peft``) stay as they are; a
+    pretraining resumes nothing.
+    """
+    document, steps = question.base, question.scope.max_steps
+    days, minutes = divmod(round(question.scope.max_minutes), 24 * 60)
+    hours, minutes = divmod(minutes, 60)
+    yield ("trainer", "max_steps"), steps
+    yield ("trainer", "max_time"), f"{days:02d}:{hours:02d}:{minutes:02d}:00"
+    yield ("trainer", "log_every_n_steps"), 1
+    if is_nemo1(document):
+        yield ("trainer", "val_check_interval"), steps
+        yield ("run", "name"), name
+        yield ("run", "results_dir"), str(folder)
+        yield ("exp_manager", "create_checkpoint_callback"), False
+        return
+    yield ("log", "name"), name
+    yield ("log", "log_dir"), str(folder)
+    yield ("log", "ckpt", "save_last"), False
+    if not is_finetune:
+        yield ("resume",), None
 
 
 def base_for_ranks(base: RawConfig, model: ChosenModel, plan: RunPlan) -> RawConfig:

@@ -32,8 +32,8 @@ from ..search import (
     training_document,
     whole_from,
 )
-from .bases import recipe_edits
-from .model_facts import GENERATION, RunBounds, bound_edits, with_bounds
+from .bases import bound_edits, recipe_edits
+from .model_facts import GENERATION, is_nemo1
 from .results import expected_run, point_of, read_runs, run_here, seen_here
 from .training import (
     RecipeArguments,
@@ -68,7 +68,7 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
         ConfigError: no point divides GPUs, batch, heads and layers.
     """
     question = training.question
-    lists = question.settings.train.degrees
+    lists = question.scope.degrees
     grid = nemo_grid(grid_rows(GENERATION), grid_question(question), lists)
     if isinstance(grid, NoRule):
         return grid
@@ -138,7 +138,7 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
         training = divisible(training)
         found = _list_candidates(training.question)
     lists = [found.candidates]
-    if not training.is_batch_given and question.settings.grid is GridKind.PLANNER:
+    if not training.is_batch_given and question.scope.grid is GridKind.PLANNER:
         lists += _other_batches(training)
         notes = (*notes, _searched_batches(lists))
     points = tuple(
@@ -147,7 +147,7 @@ def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) ->
         for one in turn
         if one
     )
-    limit = question.settings.train.limit_runs or None
+    limit = question.scope.limit_runs or None
     return Candidates(training=training, points=points[:limit], notes=(*notes, *found.notes))
 
 
@@ -173,9 +173,9 @@ def _searched_batches(lists: Sequence[Sequence[SearchCandidate]]) -> str:
 
 def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
     """Price of a GPU elsewhere: the given one, or one published for this GPU memory."""
-    machines = search_machines(question.settings, question.gpus_per_node)
+    machines = search_machines(question)
     found = machines.price
-    if found is None or question.settings.cluster.usd_per_gpu_hour is not None:
+    if found is None or question.scope.usd_per_gpu_hour is not None:
         return found
     return replace(found, how=f"{machines.gpu} by its memory; {found.how}")
 
@@ -191,13 +191,13 @@ def _with_nemo2_name(one: SearchCandidate, question: SearchQuestion) -> SearchCa
 
 
 def _list_candidates(question: SearchQuestion) -> CandidateList:
-    settings = replace(question.settings, grid=GridKind.PLANNER)
-    machines = search_machines(settings, question.gpus_per_node)
+    question = replace(question, scope=replace(question.scope, grid=GridKind.PLANNER))
+    machines = search_machines(question)
     note = (
         f"Candidates are ranked for {machines.gpu}, by gpu_memory_gb "
-        f"({settings.train.gpu_memory_gb:g}); run() measures them on this machine's devices."
+        f"({question.model.asked.gpu_memory_gb:g}); run() measures them on this machine's devices."
     )
-    return candidates_of(replace(question, settings=settings), replace(machines, notes=(note,)))
+    return candidates_of(question, replace(machines, notes=(note,)))
 
 
 _NEMO_ALONE = (
@@ -276,7 +276,7 @@ class AutoConfigurator(RecipeArguments):
                 *base,
                 *layout_edits(question, one),
                 *run_edits(question, one, question.nodes),
-                *bound_edits(question.base, one.name, self._bounds(one)),
+                *self._bounds(one),
             )
             for one in self._candidates.points
         }
@@ -366,20 +366,17 @@ class AutoConfigurator(RecipeArguments):
             yield expected_run(question, one.name, one.point, config)
 
     def _config(self, one: SearchCandidate) -> RawConfig:
-        document = candidate_document(self._question, one, self._question.nodes)
-        return with_bounds(document, one.name, self._bounds(one))
+        question = self._question
+        document = candidate_document(question, one, question.nodes).with_values(self._bounds(one))
+        return document if is_nemo1(question.base) else document.without(("run",))
 
-    def _bounds(self, one: SearchCandidate) -> RunBounds:
-        return RunBounds(
-            log_folder=str(self.logs / one.name),
-            max_steps=self.max_steps_per_run,
-            max_minutes=self.max_minutes_per_run,
-            is_finetune=self.is_finetune,
-        )
+    def _bounds(self, one: SearchCandidate) -> Iterator[tuple[Keys, Any]]:
+        folder = self.logs / one.name
+        return bound_edits(self._question, one.name, folder, is_finetune=self.is_finetune)
 
 
 def _candidates(asked: RecipeArguments, training: RecipeTraining) -> Candidates:
-    if training.question.settings.grid is GridKind.PLANNER:
+    if training.question.scope.grid is GridKind.PLANNER:
         return planner_candidates(training)
     found = nemo2_candidates(training, is_finetune=asked.is_finetune)
     if isinstance(found, Candidates):

@@ -5,7 +5,7 @@ NeMo 2.0's sections (trainer, data, model.config) or a file of NeMo 1.0 (run, tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,21 +30,6 @@ from autoconf_launch.tuning_spaces import model_names, named_model, tables
 
 from .recipe import Recipe, own_form
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunBounds:
-    """Bounds of a run of the search, and the folder of its logs.
-
-    Attributes:
-        max_minutes: of one run, for the trainer's own limit of time.
-    """
-
-    log_folder: str
-    max_steps: int
-    max_minutes: int
-    is_finetune: bool
-
-
 _NEMO1_SHAPES: tuple[KeyPath, ...] = (("model", "num_layers"), ("model", "encoder", "num_layers"))
 _NEMO1_SIGNS: tuple[KeyPath, ...] = (
     *(("run",), ("exp_manager",), ("model", "optim"), ("model", "data")),
@@ -61,16 +46,6 @@ def _has_any(document: RawConfig, paths: tuple[KeyPath, ...]) -> bool:
     return any(path in document for path in paths)
 
 
-def with_bounds(document: RawConfig, name: str, bounds: RunBounds) -> RawConfig:
-    """A candidate's configuration, bounded for a short run.
-
-    The start and the trained parts of a fine-tuning (``resume``, ``peft``) stays as it is; a
-    pretraining resumes nothing.
-    """
-    document = document.with_values(bound_edits(document, name, bounds))
-    return document if is_nemo1(document) else document.without(("run",))
-
-
 def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
     """The base with every value that the other has.
 
@@ -83,28 +58,6 @@ def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
         if path and not (value in (None, {}) and stays):
             base = base.with_value(path, value)
     return base
-
-
-def bound_edits(
-    document: RawConfig, name: str, bounds: RunBounds
-) -> Iterator[tuple[KeyPath, Any]]:
-    """Settings that bound a run and place its logs."""
-    days, minutes = divmod(bounds.max_minutes, 24 * 60)
-    hours, minutes = divmod(minutes, 60)
-    yield ("trainer", "max_steps"), bounds.max_steps
-    yield ("trainer", "max_time"), f"{days:02d}:{hours:02d}:{minutes:02d}:00"
-    yield ("trainer", "log_every_n_steps"), 1
-    if is_nemo1(document):
-        yield ("trainer", "val_check_interval"), bounds.max_steps
-        yield ("run", "name"), name
-        yield ("run", "results_dir"), bounds.log_folder
-        yield ("exp_manager", "create_checkpoint_callback"), False
-        return
-    yield ("log", "name"), name
-    yield ("log", "log_dir"), bounds.log_folder
-    yield ("log", "ckpt", "save_last"), False
-    if not bounds.is_finetune:
-        yield ("resume",), None
 
 
 GENERATION = 2

@@ -22,12 +22,13 @@ from ..report import (
 from ..search import (
     CandidateList,
     HpRuns,
+    HpSearch,
     OurRanks,
-    Prepared,
     SearchCandidate,
     SearchFolder,
     SearchQuestion,
     batch_path,
+    local_request,
     measured_run,
     outcome_of,
     question_outcome,
@@ -108,7 +109,7 @@ def _run(question: SearchQuestion, logs: Path, run: SearchRun, log_prefix: str) 
         log_prefix,
         samples=run.global_batch,
         gpus=question.gpus,
-        gpu_bytes=int(question.settings.train.gpu_memory_gb * 1e9),
+        gpu_bytes=int(question.model.asked.gpu_memory_gb * 1e9),
     )
     if isinstance(outcome, FailedTrial):
         return replace(run, failure=outcome.failure)
@@ -133,56 +134,58 @@ def run_here(
         NothingFeasibleError: this machine cannot hold the model.
         HardwareError: this machine has not as many GPUs.
     """
-    prepared = _prepare(question, points)
-    _check(prepared)
-    folder, listener = SearchFolder(question.settings.train.logs), stderr_view().handle
-    done = OurRanks(prepared, folder, listener).run(listener, fresh=False)
-    found = _with_configs(outcome_of(prepared, done), configs)
-    write_final_results(folder.logs, found, top=question.settings.train.top_n)
-    return found
+    found = _runnable(question, points)
+    _check(question, found)
+    folder, listener = SearchFolder(question.scope.logs), stderr_view().handle
+    launch = replace(local_request(question.gpus), argv=("AutoConfigurator", question.name))
+    ranks = OurRanks(question, folder, launch)
+    search = HpSearch(points=found.candidates, runner=ranks, limits=ranks.limits)
+    outcome = _outcome(question, found, search.run(listener, fresh=False), configs)
+    write_final_results(folder.logs, outcome)
+    return outcome
 
 
 def seen_here(
     question: SearchQuestion, points: Iterable[SearchCandidate], configs: Mapping[str, RawConfig]
 ) -> SearchOutcome | None:
     """Outcome of this machine's earlier runs, from the journal; None if there are none."""
-    journal = SearchFolder(question.settings.train.logs).runs.journal
+    journal = SearchFolder(question.scope.logs).runs.journal
     if not journal.is_file():
         return None
-    contents, prepared = read_journal(journal), _prepare(question, points)
+    contents, found = read_journal(journal), _runnable(question, points)
     hardware = contents.fingerprint.hardware if contents.fingerprint else ()
     # each with the ZeRO stage that was chosen for it
     layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
     done = HpRuns(
         points=tuple(
             replace(one, point=replace(one.point, layout=layouts.get(one.name, one.layout)))
-            for one in prepared.found.candidates
+            for one in found.candidates
         ),
         records=contents.records,
         finals=contents.finals,
         device=hardware[0].partition(",")[0] if hardware else "",
     )
-    return _with_configs(outcome_of(prepared, done), configs)
+    return _outcome(question, found, done, configs)
 
 
-def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> SearchOutcome:
-    runs = (replace(run, config=configs.get(run.name, run.config)) for run in found.runs)
-    return replace(found, runs=tuple(runs))
+def _outcome(
+    question: SearchQuestion,
+    found: CandidateList,
+    done: HpRuns[SearchCandidate],
+    configs: Mapping[str, RawConfig],
+) -> SearchOutcome:
+    outcome = outcome_of(question, found, done, question.notes)
+    runs = (replace(run, config=configs.get(run.name, run.config)) for run in outcome.runs)
+    return replace(outcome, runs=tuple(runs))
 
 
-def _prepare(question: SearchQuestion, points: Iterable[SearchCandidate]) -> Prepared:
+def _runnable(question: SearchQuestion, points: Iterable[SearchCandidate]) -> CandidateList:
     kept, rejected = split_runnable(question, points)
-    found = CandidateList(
-        candidates=kept,
-        nodes=question.nodes,
-        found=len(kept) + len(rejected),
-        rejected=rejected,
-    )
-    return Prepared(question=question, found=found, machines=None, notes=question.notes)
+    count = len(kept) + len(rejected)
+    return CandidateList(candidates=kept, nodes=question.nodes, found=count, rejected=rejected)
 
 
-def _check(prepared: Prepared) -> None:
-    question, found = prepared.question, prepared.found
+def _check(question: SearchQuestion, found: CandidateList) -> None:
     if question.nodes > 1:
         raise ConfigError(
             f"The recipe is for {question.nodes} nodes, and run() has this one; run the "

@@ -11,21 +11,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.sizing import Budget, ModelQuestion, RunPlan, recommended_size_b
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import ConfigError, Degrees
 
 from ..search import (
+    POSITIVE,
     WHOLE_NUMBER,
-    ClusterKind,
-    ClusterSettings,
     GridKind,
-    PathSettings,
     SearchQuestion,
-    SearchSettings,
+    SearchScope,
     SettingUnit,
-    TrainSettings,
     is_whole,
-    read_section,
-    units_of,
     whole_from,
 )
 from .bases import StatedTraining, base_for_ranks, base_of, chosen_model, table_batch
@@ -34,10 +29,18 @@ from .recipe import Recipe, read_recipe
 
 AUTO = "auto"
 Sizes: TypeAlias = "Sequence[int] | str | None"
+_POSITIVE = (
+    *("gpu_memory_gb", "num_tokens_in_b", "tflops_per_gpu", "max_training_days"),
+    "usd_per_gpu_hour",
+)
+_WHOLE = (
+    *("num_nodes", "gpus_per_node", "seq_length", "vocab_size", "global_batch_size"),
+    *("min_model_parallel_size", "max_model_parallel_size", "max_minutes_per_run"),
+)
 _UNITS = {
-    **{key: unit for key, unit in units_of(TrainSettings).items() if not key.endswith("_sizes")},
-    "usd_per_gpu_hour": units_of(ClusterSettings)["usd_per_gpu_hour"],
-    "max_minutes_per_run": WHOLE_NUMBER,
+    **dict.fromkeys(_POSITIVE, POSITIVE),
+    **dict.fromkeys(_WHOLE, WHOLE_NUMBER),
+    "limit_search_runs": whole_from(0),
     "max_steps_per_run": whole_from(10),
     "mode": SettingUnit("", known=("pretrain", "finetune")),
     "grid": SettingUnit("", known=[grid.value for grid in GridKind]),
@@ -109,30 +112,37 @@ class RecipeArguments:
                 f"path_to_logs is {self.path_to_logs!r}, but must be the folder for the runs' "
                 "logs."
             )
-        lists = {one.name: _sizes(self, one.name) for one in fields(self) if _is_list(one.name)}
-        first = (lists["tensor_parallel_sizes"], lists["pipeline_parallel_sizes"])
-        if self.is_finetune and None in first:
+        degrees = self.degrees
+        if self.is_finetune and None in (degrees.tensor_parallel, degrees.pipeline_parallel):
             raise ConfigError(
                 "For fine-tuning tensor_parallel_sizes and pipeline_parallel_sizes must be lists: "
                 "NeMo's rules are for pretraining."
             )
 
+    @property
+    def degrees(self) -> Degrees:
+        """Sizes to search; None for "auto"."""
+        return Degrees(
+            tensor_parallel=self._sizes("tensor_parallel_sizes"),
+            pipeline_parallel=self._sizes("pipeline_parallel_sizes"),
+            micro_batch=self._sizes("micro_batch_sizes"),
+            context_parallel=self._sizes("context_parallel_sizes"),
+            expert_parallel=self._sizes("expert_parallel_sizes"),
+            least_product=self.size("min_model_parallel_size"),
+            most_product=self.size("max_model_parallel_size"),
+        )
 
-def _is_list(name: str) -> bool:
-    return name.endswith("_sizes")
-
-
-def _sizes(asked: RecipeArguments, name: str) -> tuple[int, ...] | None:
-    value = getattr(asked, name)
-    if value is None or value == AUTO:
-        return None
-    listed = tuple(value) if isinstance(value, (list, tuple, range)) else ()
-    if listed and all(is_whole(one, 1) for one in listed):
-        return tuple(dict.fromkeys(listed))
-    raise ConfigError(
-        f'{name} is {value!r}, but must be "auto" or a list of whole numbers of at least 1, such '
-        "as [1, 2, 4]."
-    )
+    def _sizes(self, name: str) -> tuple[int, ...] | None:
+        value = getattr(self, name)
+        if value is None or value == AUTO:
+            return None
+        listed = tuple(value) if isinstance(value, (list, tuple, range)) else ()
+        if listed and all(is_whole(one, 1) for one in listed):
+            return tuple(dict.fromkeys(listed))
+        raise ConfigError(
+            f'{name} is {value!r}, but must be "auto" or a list of whole numbers of at least 1, '
+            "such as [1, 2, 4]."
+        )
 
 
 def _plain_paths(value: object) -> Any:
@@ -203,16 +213,14 @@ class RecipeTraining:
         question: its base has the recipe's own layout, or NeMo 2.0's; its notes state values
             that were assumed or recommended, and models that no rule covers.
         given: by recipe and arguments.
+        plan: machines, days, tokens and steps of the whole training.
         is_batch_given: whether the user chose the global batch.
     """
 
     question: SearchQuestion
     given: StatedTraining
+    plan: RunPlan
     is_batch_given: bool
-
-    @property
-    def plan(self) -> RunPlan:
-        return _plan(self.question.settings.train, self.given)
 
 
 def training_of_recipe(asked: RecipeArguments) -> RecipeTraining:
@@ -234,7 +242,13 @@ def training_of_recipe(asked: RecipeArguments) -> RecipeTraining:
     if samples is not None:
         batch = replace(batch, global_batch=samples, note="")
     model = chosen_model(facts, given, batch)
-    settings = _settings(asked, _train(asked, numbers, model.asked))
+    plan = RunPlan(
+        days=float(asked.max_training_days),
+        nodes=numbers["num_nodes"],
+        gpus_per_node=numbers["gpus_per_node"],
+        tokens_b=float(asked.num_tokens_in_b),
+        max_steps=given.max_steps,
+    )
     assumption = f"Not given, so assumed: {', '.join(assumed)}." if assumed else ""
     said = f". {batch.note}" if batch.note else ", as NeMo 2.0 has for this size."
     open_batch = f"No global batch was given: {batch.global_batch}{said}"
@@ -243,14 +257,30 @@ def training_of_recipe(asked: RecipeArguments) -> RecipeTraining:
         "" if samples is not None else open_batch,
     )
     question = SearchQuestion(
-        settings=settings,
+        scope=_scope(asked, plan.nodes),
         model=model,
-        base=base_of(given, model, _plan(settings.train, given)),
-        nodes=settings.train.nodes,
-        gpus_per_node=settings.train.gpus_per_node,
+        base=base_of(given, model, plan),
+        tokens_b=plan.tokens_b,
+        nodes=plan.nodes,
+        gpus_per_node=plan.gpus_per_node,
         notes=tuple(filter(None, notes)),
     )
-    return RecipeTraining(question=question, given=given, is_batch_given=samples is not None)
+    return RecipeTraining(
+        question=question, given=given, plan=plan, is_batch_given=samples is not None
+    )
+
+
+def _scope(asked: RecipeArguments, nodes: int) -> SearchScope:
+    return SearchScope(
+        degrees=asked.degrees,
+        grid=GridKind(asked.grid),
+        limit_runs=asked.limit_search_runs,
+        search_nodes=nodes,
+        max_steps=asked.max_steps_per_run,
+        max_minutes=asked.max_minutes_per_run,
+        logs=asked.logs.absolute(),
+        usd_per_gpu_hour=asked.usd_per_gpu_hour,
+    )
 
 
 def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTraining:
@@ -261,14 +291,8 @@ def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTrainin
         asked=replace(model.asked, batch=batch),
         batch=replace(model.batch, global_batch=batch, note=""),
     )
-    settings = question.settings
-    changed = replace(
-        question,
-        settings=replace(settings, train=replace(settings.train, global_batch=batch)),
-        model=model,
-        base=base_of(training.given, model, training.plan),
-        notes=(*question.notes, note),
-    )
+    base = base_of(training.given, model, training.plan)
+    changed = replace(question, model=model, base=base, notes=(*question.notes, note))
     return replace(training, question=changed)
 
 
@@ -326,49 +350,4 @@ def _left_out_note(recipe: Recipe) -> str:
     return (
         f"Excluded from the configurations, since they are not data: "
         f"{', '.join(paths[:_MOST_NAMED])}{more}."
-    )
-
-
-def _settings(asked: RecipeArguments, train: TrainSettings) -> SearchSettings:
-    return SearchSettings(
-        choice=f"{train.family}/recipe",
-        train=train,
-        cluster=ClusterSettings(kind=ClusterKind.LOCAL, usd_per_gpu_hour=asked.usd_per_gpu_hour),
-        paths=PathSettings(results=str(train.logs)),
-        grid=GridKind(asked.grid),
-        runs_inference=False,
-    )
-
-
-def _train(
-    asked: RecipeArguments, numbers: Mapping[str, int], model: ModelQuestion
-) -> TrainSettings:
-    given = {key: getattr(asked, key) for key in units_of(TrainSettings) if hasattr(asked, key)}
-    facts = {
-        "model_size_in_b": model.size_b,
-        "vocab_size": model.vocabulary,
-        "seq_length": model.sequence,
-        "global_batch_size": model.batch,
-    }
-    values = {
-        key: list(value) if isinstance(value, (tuple, range)) else value
-        for key, value in {**given, **numbers, **facts}.items()
-    }
-    return read_section(
-        TrainSettings,
-        RawConfig({"search_config": {"train_settings": values}}),
-        family=model.family.name,
-        logs=asked.logs.absolute(),
-        search_nodes=numbers["num_nodes"],
-    )
-
-
-def _plan(train: TrainSettings, given: StatedTraining) -> RunPlan:
-    assert train.max_days is not None
-    return RunPlan(
-        days=train.max_days,
-        nodes=train.nodes,
-        gpus_per_node=train.gpus_per_node,
-        tokens_b=train.tokens_b,
-        max_steps=given.max_steps,
     )

@@ -16,10 +16,14 @@ from typing import Any
 import yaml
 
 from autoconf_launch.autotuner.sizing import Pretraining, time_limit
-from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
+from autoconf_launch.core import ConfigError, KeyPath, Precision, RawConfig, Recompute, dotted_name
 from autoconf_launch.launcher.export import (
+    HALVES,
+    NEMO_DEGREES,
     Exported,
-    comments,
+    Optimum,
+    Page,
+    comment_on,
     groups_told,
     splits_sequence,
 )
@@ -109,8 +113,11 @@ def nemo1_script(family: str) -> str:
     return _SCRIPTS.get(family, "megatron_gpt_pretraining.py")
 
 
-def nemo1(base: Pretraining, document: RawConfig) -> Exported:
-    """The training of a recipe in the keys of NeMo's GPT, without our own section."""
+def nemo1(optimum: Optimum) -> Exported:
+    """The training of a recipe in the keys of NeMo's GPT, without our own section; or a layout."""
+    base, document = optimum.training, optimum.document
+    if base is None:
+        return _layout(optimum)
     if ("model", "config") in document:
         made = base_template(_TEMPLATE)
         made = made.with_values((*_run(base, document), *_model(base), *_optimizer(base)))
@@ -125,8 +132,37 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
     text = _HEAD.format(script=nemo1_script(base.family.name)) + yaml.safe_dump(
         made.to_dict(), sort_keys=False, width=99
     )
-    left_out = groups_told(base)
-    return Exported(text=comments(left_out) + text, left_out=left_out)
+    return comment_on(text, ".yaml", groups_told(base))
+
+
+def _layout(optimum: Optimum) -> Exported:
+    """The ``trainer`` and ``model`` sections of a layout."""
+    page, layout = Page(optimum), optimum.layout
+    page.say(("trainer", "num_nodes"), optimum.nodes)
+    page.say(("trainer", "devices"), optimum.ranks_per_node)
+    if optimum.precision in HALVES:
+        page.say(("trainer", "precision"), "bf16" if optimum.precision is Precision.BF16 else 16)
+    page.say(("model", "micro_batch_size"), layout.micro_batch, "micro_batch")
+    page.say(("model", "global_batch_size"), layout.global_batch, "accumulation")
+    for knob, key in NEMO_DEGREES.items():
+        page.say(("model", key), getattr(layout, knob), knob)
+    virtual = layout.virtual_pipeline if layout.virtual_pipeline > 1 else None
+    page.say(("model", "virtual_pipeline_model_parallel_size"), virtual, "virtual_pipeline")
+    page.say(("model", "sequence_parallel"), layout.sequence_parallel, "sequence_parallel")
+    _say_recompute(page)
+    if layout.zero_stage < 2:
+        name = "distributed_fused_adam" if layout.zero_stage else "fused_adam"
+        page.say(("model", "optim", "name"), name, "zero_stage")
+    return page.export(yaml.safe_dump(page.document.to_dict(), sort_keys=False), ".yaml")
+
+
+def _say_recompute(page: Page) -> None:
+    kind = page.optimum.layout.recompute
+    granularity = None if kind is Recompute.NONE else kind.value
+    page.say(("model", "activations_checkpoint_granularity"), granularity, "recompute")
+    if kind is Recompute.FULL:
+        page.say(("model", "activations_checkpoint_method"), "uniform")
+        page.say(("model", "activations_checkpoint_num_layers"), 1)
 
 
 def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining
-from autoconf_launch.core import KeyPath, RawConfig, Recompute, dotted_name
+from autoconf_launch.core import KeyPath, Precision, RawConfig, Recompute, dotted_name
 from autoconf_launch.launcher.export import (
     NEMO_DEGREES,
     Exported,
     Optimum,
     Page,
-    comments,
+    comment_on,
     groups_told,
     splits_sequence,
 )
@@ -108,8 +108,11 @@ _TIMING = Call(function="run.Config", first=(Name("TimingCallback"),))
 """Writes the step times that a search reads."""
 
 
-def nemo2(base: Pretraining, document: RawConfig) -> Exported:
-    """A script that makes ``recipe`` and runs it with NeMo-Run."""
+def nemo2(optimum: Optimum) -> Exported:
+    """A script that makes ``recipe`` and runs it with NeMo-Run; or assignments of a layout."""
+    base, document = optimum.training, optimum.document
+    if base is None:
+        return _layout_lines(optimum)
     left_out = groups_told(base)
     if base.family.name not in _CLASSES:
         left_out += (
@@ -124,7 +127,7 @@ def nemo2(base: Pretraining, document: RawConfig) -> Exported:
     )
     data = "" if document.get(_PATHS) is not None else _MADE_UP
     text = _TEXT.format(imports=imports, recipe=_as_code(recipe), after=after, data=data)
-    return Exported(text=comments(left_out) + text, left_out=left_out)
+    return comment_on(text, ".py", left_out)
 
 
 def recipe_call(base: Pretraining, document: RawConfig) -> Call:
@@ -341,7 +344,7 @@ _STRATEGY = ("trainer", "strategy")
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
-def nemo2_lines(optimum: Optimum) -> Exported:
+def _layout_lines(optimum: Optimum) -> Exported:
     """A layout as assignments to ``recipe``, as lines of Python that follow its making."""
     page, layout = Page(optimum), optimum.layout
     page.say(("trainer", "num_nodes"), optimum.nodes)
@@ -369,4 +372,4 @@ def nemo2_lines(optimum: Optimum) -> Exported:
         page.say(("data", "seq_length"), optimum.sequence_length)
         page.say(("model", "config", "seq_length"), optimum.sequence_length)
     lines = [f"recipe.{dotted_name(path)} = {value!r}" for path, value in page.document.leaves()]
-    return page.export("\n".join(lines) + "\n")
+    return replace(page.export("\n".join(lines) + "\n", ".py"), precisions=(Precision.BF16,))

@@ -1,40 +1,60 @@
 """``search``: the fastest layout for training a model, and for generating its text.
 
 ``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. The
-training half is :mod:`..search`; dry runs, jobs, runs and results of the inference half are here.
+training half is :mod:`..search`; the flow of both halves and the inference half are here.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from autoconf_launch.core import GIB, ConfigError, Failure, NothingFeasibleError, plural
-from autoconf_launch.launcher.engines import is_slurm_here
+from autoconf_launch.core import ConfigError, Failure, NothingFeasibleError, plural
 from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import TrialLimits, write_answer
 
+from ..report import (
+    POINTS,
+    InferenceRun,
+    SearchPoint,
+    analysis_log,
+    configs_csv,
+    final_csv,
+    first_rows,
+    not_run,
+    order_runs,
+    pareto_csv,
+    recommend_runs,
+    serving_documents,
+    serving_lines,
+    why_not_served,
+)
 from ..search import (
     NEVER_S,
     SLURM_SPARE_S,
+    ClusterKind,
+    HalfAnswer,
     HpRuns,
     HpSearch,
+    JobQueue,
     JobRunner,
+    Prepared,
     RunLimits,
+    SearchSettings,
+    TrainingHalf,
+    are_run_here,
+    check_paths,
     collect_jobs,
-    first_rows,
-    json_document,
+    open_queue,
     prepare_training,
     run_jobs,
-    search_training,
     stderr_view,
-    submit_all,
 )
-from ..search import check_paths as require_paths
 from ..search_flags import SearchRequest, parse_search
 from .engines import SharingEngine
 from .jobs import (
@@ -47,22 +67,7 @@ from .jobs import (
     why_no_job,
 )
 from .local_runs import PointRanks, SharedProcesses, busy_note, per_gpu_objective
-from .points import LengthSearch, PreparedInference, SearchPoint, model_name, prepare_inference
-from .results import (
-    InferenceRun,
-    analysis_log,
-    configs_csv,
-    digits_of,
-    final_csv,
-    nearest_run,
-    not_run,
-    order_runs,
-    pareto_csv,
-    prediction_line,
-    recommend_runs,
-    run_entry,
-    run_of_outcome,
-)
+from .points import LengthSearch, PreparedInference, prepare_inference
 
 
 def search(arguments: Sequence[str]) -> Iterator[str]:
@@ -73,115 +78,165 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
         NothingFeasibleError: nothing could be measured, or no point is within the bound; results
             of both halves are written by then.
     """
-    request = parse_search(arguments)
-    yield from _search(request, tuple(arguments))
-    if request.dry_run and not request.json:
-        yield "Nothing was launched or written (--dry-run)."
-
-
-def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
-    prepared = prepare_training(request)
-    settings = prepared.settings
-    inference = None
-    if settings.runs_inference:
-        try:
-            inference = prepare_inference(prepared.question, dry_run=request.dry_run)
-        except ConfigError as error:
-            is_asked = any("inference" in key or key == "engine" for key in settings.given)
-            if is_asked or not settings.runs_training:
-                raise
-            prepared = replace(prepared, notes=(*prepared.notes, f"No inference search: {error}"))
-    if inference is None:
-        yield from search_training(prepared, request, words)
-    elif not settings.runs_training:
-        yield from search_inference(inference, request)
-    elif request.json:
-        document = json.loads("".join(search_training(prepared, request, words)))
-        document["inference"] = json.loads("".join(search_inference(inference, request)))
-        yield json.dumps(document, indent=2)
-    else:
-        yield from _both(search_training(prepared, request, words), inference, request)
-
-
-def _both(
-    training: Iterator[str], inference: PreparedInference, request: SearchRequest
-) -> Iterator[str]:
-    failed: NothingFeasibleError | None = None
-    try:
-        yield from training
-    except NothingFeasibleError as error:
-        failed = error
-    yield ""
-    yield from search_inference(inference, request)
-    if failed is not None:
-        raise failed
-
-
-_SHAPE = ("#", "tp", "pp", "bs", "latency ms", "samples/s/GPU", "TTFT ms")
-_HEADERS = (*_SHAPE, "GiB", "name or reason")
-_RESULT = (*_SHAPE, "ms/token", "GiB", "predicted")
-
-
-def search_inference(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
-    """Text to print; lines on single runs go to standard error as they come.
-
-    Raises:
-        ConfigError: a path that jobs need is missing, or a file cannot be written.
-        NothingFeasibleError: no point was measured, or none within the bound; every run's row is
-            written by then.
-    """
-    halves = [_LengthHalf(prepared, search, request) for search in prepared.searches]
-    grid = prepared.question.settings.grid.value
-    title = f"Inference of {model_name(prepared.question)} with engine {prepared.engine_name}"
-    title = "\n".join((f"{title} ({grid} grid)", *(f"Note: {note}" for note in prepared.notes)))
-    if request.dry_run and request.json:
-        points = [entry for half in halves for entry in half.dry_entries()]
-        tests = [half.load_script() for half in halves if half.search.runnable]
-        yield _document(prepared, grid=grid, points=points, load_tests=tests)
-    elif request.dry_run:
-        yield title
-        for half in halves:
-            yield from half.dry_text()
-    else:
-        yield from _run(prepared, request, halves, title)
-
-
-def _document(prepared: PreparedInference, **facts: object) -> str:
-    name, notes = model_name(prepared.question), list(prepared.notes)
-    return json_document(name, engine=prepared.engine_name, notes=notes, **facts)
-
-
-def _run(
-    prepared: PreparedInference, request: SearchRequest, halves: list[_LengthHalf], title: str
-) -> Iterator[str]:
-    listener, is_local = stderr_view(quiet=request.quiet).handle, prepared.is_local
-    if is_local:
-        check_tracking(prepared.question.settings.tracking)
-        for note in prepared.notes if any(half.search.runnable for half in halves) else ():
-            listener(Note(text=note))
-    else:
-        require_paths(prepared.question.settings, needs_data=False)
-    documents, wrong = [], list(prepared.refused)
-    for half in halves:
-        rows, is_over = half.run_here(listener) if is_local else half.run_jobs(listener)
-        documents.append(half.document(rows))
-        wrong += [half.why_nothing(rows)] if is_over else []
+    request, words = parse_search(arguments), tuple(arguments)
+    inference, prepared = _both(prepare_training(request), request)
+    halves: list[TrainingHalf | InferenceHalf] = []
+    if inference is None or prepared.settings.runs_training:
+        halves.append(TrainingHalf(prepared, request, words))
+    if inference is not None:
+        halves.append(InferenceHalf(inference, request))
+    if request.dry_run:
+        yield from _text(request, [(half.model, half.dry_run) for half in halves])
         if not request.json:
-            yield from half.result_text(rows) if is_local else (title, *half.jobs_text(rows))
+            yield "Nothing was launched or written (--dry-run)."
+        return
+    is_ours = prepared.machines is None and isinstance(halves[0], TrainingHalf)
+    if is_ours and (request.submit_only or request.collect):
+        raise ConfigError(
+            "--submit-only and --collect are for NeMo's runs on Slurm; runs of our runtime are "
+            "watched: omit them, and the same command goes on after an end."
+        )
+    if request.submit_only:
+        yield _queue(request, words, prepared.settings, halves)
+    else:
+        listener = stderr_view(quiet=request.quiet).handle
+        answers = [(half.model, partial(half.answer, listener)) for half in halves]
+        yield from _text(request, answers)
+
+
+def _both(prepared: Prepared, request: SearchRequest) -> tuple[PreparedInference | None, Prepared]:
+    """The inference half, if it is asked for or possible; else a note says why it is not."""
+    settings = prepared.settings
+    if not settings.runs_inference:
+        return None, prepared
+    try:
+        found = prepare_inference(settings, prepared.question, dry_run=request.dry_run)
+    except ConfigError as error:
+        is_asked = any("inference" in key or key == "engine" for key in settings.given)
+        if is_asked or not settings.runs_training:
+            raise
+        notes = (*prepared.notes, f"No inference search: {error}")
+        return None, replace(prepared, notes=notes)
+    return found, prepared
+
+
+def _text(
+    request: SearchRequest, answers: Sequence[tuple[str, Callable[[], HalfAnswer]]]
+) -> Iterator[str]:
+    """The answers of the halves, one after the other, or one JSON document of them."""
+    documents, failures = list[dict[str, object]](), list[NothingFeasibleError]()
+    for number, (model, answer) in enumerate(answers):
+        if number and not request.json:
+            yield ""
+        try:
+            found = answer()
+        except NothingFeasibleError as error:
+            failures.append(error)
+            continue
+        failures += found.failures
+        if request.json:
+            documents.append({"schema_version": 1, "model": model, **found.document()})
+        else:
+            yield from found.lines()
+    if documents and len(documents) == len(answers):
+        whole = documents[0] | ({"inference": documents[1]} if documents[1:] else {})
+        yield json.dumps(whole, indent=2)
+    if failures:
+        raise failures[0]
+
+
+def _queue(
+    request: SearchRequest,
+    words: Sequence[str],
+    settings: SearchSettings,
+    halves: Iterable[TrainingHalf | InferenceHalf],
+) -> str:
+    """Queue the jobs of all halves, and a last job that collects their results."""
+    kind = settings.cluster.kind
+    if kind is not ClusterKind.BCM or not are_run_here(kind):
+        raise ConfigError("--submit-only needs cluster_type=bcm and a Slurm that answers sinfo.")
+    with open_queue(words, settings.cluster, fresh=request.fresh) as queue:
+        for half in halves:
+            half.queue(queue)
+        last = queue.collect()
+    count, results = len(queue.numbers), queue.results
     if request.json:
-        yield _document(prepared, searches=documents)
-    for sentence in filter(None, wrong):
-        raise NothingFeasibleError(sentence)
+        document = {"schema_version": 1, "queued": count, "collected_by": last}
+        return json.dumps(document | {"results": results}, indent=2)
+    runs = f"{plural(count, 'run')} {'is' if count == 1 else 'are'} queued"
+    return f"{runs}; job {last} writes {' and '.join(results)} last."
+
+
+class InferenceHalf:
+    """Points of an inference search, listed, written, queued or run."""
+
+    def __init__(self, prepared: PreparedInference, request: SearchRequest) -> None:
+        self.model, self._prepared, self._request = prepared.name, prepared, request
+        self._lengths = [_LengthHalf(prepared, search, request) for search in prepared.searches]
+        self._grid = prepared.question.scope.grid.value
+        title = f"Inference of {self.model} with engine {prepared.engine_name}"
+        notes = (f"Note: {note}" for note in prepared.notes)
+        self._title = "\n".join((f"{title} ({self._grid} grid)", *notes))
+
+    def dry_run(self) -> HalfAnswer:
+        return HalfAnswer(
+            lines=lambda: (
+                self._title,
+                *(line for half in self._lengths for line in half.dry_text()),
+            ),
+            document=lambda: self._document(
+                grid=self._grid,
+                points=[entry for half in self._lengths for entry in half.dry_entries()],
+                load_tests=[half.load_script() for half in self._lengths if half.search.runnable],
+            ),
+        )
+
+    def queue(self, queue: JobQueue) -> None:
+        check_paths(self._prepared.all_settings, needs_data=False)
+        for half in self._lengths:
+            half.queue(queue)
+
+    def answer(self, listener: Listener) -> HalfAnswer:
+        """Run the points of all lengths, or write their jobs.
+
+        Raises:
+            ConfigError: a path that jobs need is missing, or a file cannot be written.
+        """
+        prepared, is_local = self._prepared, self._prepared.is_local
+        if is_local:
+            check_tracking(prepared.all_settings.tracking)
+            can_run = any(half.search.runnable for half in self._lengths)
+            for note in prepared.notes if can_run else ():
+                listener(Note(text=note))
+        else:
+            check_paths(prepared.all_settings, needs_data=False)
+        lines, documents, wrong = list[str](), list[object](), list(prepared.refused)
+        for half in self._lengths:
+            rows, is_over = half.run_here(listener) if is_local else half.run_jobs(listener)
+            documents.append(half.document(rows))
+            wrong += [why_not_served(rows, half.search.summary)] if is_over else []
+            lines += half.result_text(rows) if is_local else (self._title, *half.jobs_text(rows))
+        failures = (NothingFeasibleError(sentence) for sentence in wrong if sentence)
+        return HalfAnswer(
+            lines=lambda: lines,
+            document=lambda: self._document(searches=documents),
+            failures=tuple(failures),
+        )
+
+    def _document(self, **facts: object) -> dict[str, object]:
+        notes = list(self._prepared.notes)
+        return {"engine": self._prepared.engine_name, "notes": notes, **facts}
 
 
 class _LengthHalf:
+    """The search of one pair of lengths."""
+
     def __init__(
         self, prepared: PreparedInference, search: LengthSearch, request: SearchRequest
     ) -> None:
         self._prepared, self.search, self._request = prepared, search, request
         self._top = prepared.settings.top_n if request.top is None else request.top
-        limit = prepared.question.settings.train.limit_runs
-        self._limit = limit or None
+        self._limit = prepared.question.scope.limit_runs or None
         task, count = search.points[0].task, len(search.runnable)
         self._about = (
             f"{count} of {len(search.points)} points, {task.input_len} tokens in and "
@@ -189,7 +244,7 @@ class _LengthHalf:
         )
 
     def dry_text(self) -> Iterator[str]:
-        yield f"\n{self._about}\n{self._table(self.search.points)}"
+        yield f"\n{self._about}\n{first_rows(POINTS, self.search.points, self._top)}"
         if not self._prepared.is_local and self.search.runnable:
             first = self.search.runnable[0]
             text = inference_job(self._prepared, self.search, first)
@@ -201,15 +256,16 @@ class _LengthHalf:
         return load_script(self._prepared, self.search, self.search.runnable[0]) or None
 
     def dry_entries(self) -> Iterator[dict[str, object]]:
-        for point in self.search.points:
+        points = self.search.points
+        entries = serving_documents([not_run(one, self._prepared.bound_s) for one in points])
+        for point, entry in zip(points, entries, strict=True):
             has_job = not (self._prepared.is_local or point.why_not)
             job = inference_job(self._prepared, self.search, point) if has_job else None
-            entry = run_entry(not_run(point, self._prepared.bound_s))
             yield {**entry, "reason": point.why_not, "job": job}
 
-    def _table(self, points: Sequence[SearchPoint]) -> str:
-        rows = [_point_row(number, one) for number, one in enumerate(points, 1)]
-        return first_rows(rows, _HEADERS, self._top)
+    def queue(self, queue: JobQueue) -> None:
+        jobs, search = PointJobs(self._prepared, self.search), self.search
+        queue.add(jobs, self._ready, (search.paths, search.folder / "collect.sh", search.summary))
 
     def run_jobs(self, listener: Listener) -> tuple[list[InferenceRun], bool]:
         """Write jobs; if their scheduler answers, run them; then show the measurements.
@@ -226,8 +282,6 @@ class _LengthHalf:
             limits=RunLimits(steps=1, steps_s=NEVER_S, launch=launch),
         )
         done = run_jobs(runs, jobs, request, listener) if self._ready else None
-        if request.submit_only and is_slurm_here():
-            submit_all(jobs, [point.name for point in self._ready])
         refused = ((one, why_no_job(prepared, one) or one.why_not) for one in search.points)
         rows = [
             not_run(replace(one, why_not=why), prepared.bound_s) for one, why in refused if why
@@ -243,7 +297,7 @@ class _LengthHalf:
             if isinstance(found, Failure):
                 yield not_run(point, self._prepared.bound_s, found)
             else:
-                yield run_of_outcome(self._prepared, point, found.outcome)
+                yield self._prepared.inference_run(point, found.outcome)
 
     @property
     def _ready(self) -> tuple[SearchPoint, ...]:
@@ -257,7 +311,7 @@ class _LengthHalf:
             for best in recommend_runs(rows, 1):
                 yield from load_lines(self._prepared, self.search, best.point)
             return
-        yield self._table([row.point for row in rows])
+        yield first_rows(POINTS, [row.point for row in rows], self._top)
         if self._ready:
             yield (
                 f"Submit all: bash {shlex.quote(str(self.search.folder / SUBMIT))}; the same "
@@ -278,7 +332,8 @@ class _LengthHalf:
                 if isinstance(engine, SharingEngine)
                 else PointRanks(prepared, search, chosen)
             )
-            done = runner.run(listener, fresh=self._request.fresh)
+            points = HpSearch(points=runner.points, runner=runner, limits=runner.limits)
+            done = points.run(listener, fresh=self._request.fresh)
             if note := busy_note(done.records, len(prepared.cluster.devices)):
                 listener(Note(text=note, warning=True))
             rows += self._rows(done)
@@ -300,66 +355,12 @@ class _LengthHalf:
             self.search.paths.write(path, text)
 
     def result_text(self, rows: Sequence[InferenceRun]) -> Iterator[str]:
-        measured = [run for run in order_runs(rows) if run.latency_s is not None]
-        failed = [run for run in rows if run.latency_s is None]
-        if measured:
-            table = [_result_row(number, run) for number, run in enumerate(measured, 1)]
-            yield first_rows(table, _RESULT, self._top)
-        for best in recommend_runs(rows, 1):
-            yield (
-                f"Recommended: {best.point.name}, {best.throughput_per_gpu:.4g} samples/s/GPU "
-                f"at {1e3 * (best.latency_s or 0.0):.4g} ms"
-            )
-        if line := prediction_line(rows):
-            yield line
-        if failed:
-            first = failed[0]
-            points = plural(len(failed), "point")
-            yield f"{points} not measured, such as {first.point.name}: {first.reason}"
-        yield f"Results: {self.search.summary}"
+        return serving_lines(rows, self._top, self.search.summary)
 
     def document(self, rows: Sequence[InferenceRun]) -> dict[str, object]:
         best = recommend_runs(rows, self._prepared.settings.top_n)
         return {
             "folder": str(self.search.folder),
             "recommended": [run.point.name for run in best],
-            "runs": [run_entry(run) for run in order_runs(rows)],
+            "runs": serving_documents(order_runs(rows)),
         }
-
-    def why_nothing(self, rows: Sequence[InferenceRun]) -> str:
-        if any(run.satisfies for run in rows):
-            return ""
-        nearest, summary = nearest_run(rows), self.search.summary
-        if nearest is None:
-            why = f"{rows[0].point.name}: {rows[0].reason}".rstrip(".")
-            return f"No point could be measured. {why}; see {summary}."
-        return (
-            f"No point is within max_latency_ms = {1e3 * self._prepared.bound_s:g}; the nearest "
-            f"is {nearest.point.name} with {1e3 * (nearest.latency_s or 0.0):.4g} ms. See "
-            f"{summary}."
-        )
-
-
-def _point_row(number: int, one: SearchPoint) -> tuple[object, ...]:
-    layout, found = one.layout, one.predicted
-    shape = (layout.tensor_parallel, layout.pipeline_parallel, layout.micro_batch)
-    if found is None:
-        return (number, *shape, None, None, None, None, one.why_not)
-    return (
-        *(number, *shape, 1e3 * found.latency_s, found.samples_per_s_per_gpu),
-        *(1e3 * found.ttft_s, found.peak_bytes / GIB, one.why_not or one.name),
-    )
-
-
-def _result_row(number: int, run: InferenceRun) -> tuple[object, ...]:
-    layout, predicted = run.point.layout, run.point.predicted
-    memory = run.measured.memory if run.measured else None
-    return (
-        *(number, layout.tensor_parallel, layout.pipeline_parallel, layout.micro_batch),
-        digits_of(1e3 * (run.latency_s or 0.0)),
-        run.throughput_per_gpu,
-        None if run.ttft_s is None else 1e3 * run.ttft_s,
-        None if run.token_s is None else 1e3 * run.token_s,
-        memory.peak_bytes / GIB if memory else None,
-        f"{1e3 * predicted.latency_s:.4g} ms" if predicted else None,
-    )

@@ -17,7 +17,7 @@ from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.report import csv_text
 from autoconf_launch.launcher.results import Fingerprint
 
-from ..report import NOT_STARTED
+from ..report import NOT_STARTED, SearchPoint, digits_of
 from ..search import ClusterKind, GridKind, job_script, submit_all_text
 from .engines import (
     FIRST_TOKEN_FILE,
@@ -27,8 +27,7 @@ from .engines import (
     LoadTest,
     LoadTestingEngine,
 )
-from .points import LengthSearch, PreparedInference, SearchPoint, nodes_necessary
-from .results import digits_of
+from .points import LengthSearch, PreparedInference, nodes_necessary
 
 _RANK_VARIABLES = (
     "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS "
@@ -47,7 +46,7 @@ class PointJobs:
 
     def __init__(self, prepared: PreparedInference, search: LengthSearch) -> None:
         self._prepared, self._search = prepared, search
-        self.kind, self.paths = prepared.question.settings.cluster.kind, search.paths
+        self.kind, self.paths = prepared.all_settings.cluster.kind, search.paths
         self._runs = {one.name: prepared.run_of(one, search) for one in search.points}
 
     @property
@@ -102,7 +101,7 @@ class PointJobs:
 def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
     """Nodes of a run: by NVIDIA's rule in NVIDIA's grid, else as few as hold its ranks."""
     each = prepared.gpus_per_node
-    if prepared.question.settings.grid is GridKind.NEMO:
+    if prepared.question.scope.grid is GridKind.NEMO:
         layout = point.layout
         return nodes_necessary(each, layout.tensor_parallel, layout.pipeline_parallel)
     return -(-point.gpus // each)
@@ -136,11 +135,11 @@ def command_job(
     run = prepared.run_of(point, prepared.searches[0])
     ranks, nodes = prepared.engine.tasks_per_run(run), nodes_of(prepared, point)
     commands = tuple(map(shlex.join, words))
-    is_slurm = prepared.question.settings.cluster.kind is not ClusterKind.BCP
+    is_slurm = prepared.all_settings.cluster.kind is not ClusterKind.BCP
     if ranks > 1 and is_slurm:
         commands = tuple(f"{_RANK_VARIABLES}{command}" for command in commands)
     return job_script(
-        prepared.question,
+        prepared.all_settings,
         point.name,
         commands,
         size=(nodes, -(-ranks // nodes)),

@@ -54,7 +54,8 @@ from autoconf_launch.launcher.tuning import (
     write_json,
 )
 
-from ..search import HpRuns, HpSearch, OpenRuns, RunLimits, Runner, opening_launches
+from ..report import SearchPoint
+from ..search import OpenRuns, RunLimits, Runner, opening_launches
 from ..search import local_request as slots_request
 from .engines import (
     FIRST_TOKEN_FILE,
@@ -65,7 +66,7 @@ from .engines import (
     NativeEngine,
     SharingEngine,
 )
-from .points import LengthSearch, PreparedInference, SearchPoint
+from .points import LengthSearch, PreparedInference
 
 _FIRST_TIMED, _MOST_GENERATIONS = 2, 11
 """The first generation warms up; this is the most that follow."""
@@ -77,24 +78,23 @@ _METRICS, _FAILURE = "metrics.json", "failure.json"
 class _PointRunner(Runner[SearchPoint]):
     """Runs points on this machine: runner and ``TrialIO`` at once, for any engine.
 
-    The cluster has one slot for each rank that a point may have.
+    The cluster has one slot for each rank that a point may have; ``points`` are in order.
     """
 
     def __init__(
         self, prepared: PreparedInference, search: LengthSearch, points: tuple[SearchPoint, ...]
     ) -> None:
-        self._points, self._paths, self._cluster = points, search.paths, prepared.cluster
+        self.points, self._paths, self._cluster = points, search.paths, prepared.cluster
         self._runs = {point.name: prepared.run_of(point, search) for point in points}
         self._request = ranks_request(prepared.cluster, self._runs[points[0].name])
         self._size_b, self._limit_s = prepared.question.size_b, prepared.settings.time_limit_s
         self.objective = per_gpu_objective(prepared.bound_s)
 
-    def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchPoint]:
-        """Run every point once, in order; measurements of an earlier search count."""
+    @property
+    def limits(self) -> RunLimits:
+        """Limits of each point."""
         launch = TrialLimits(timeout_s=self._limit_s, stall_s=_STALL_S, timeout_by="time_limit")
-        limits = RunLimits(steps=_MOST_GENERATIONS, steps_s=TIMED_S, launch=launch)
-        search = HpSearch(points=self._points, runner=self, limits=limits)
-        return search.run(listener, fresh=fresh)
+        return RunLimits(steps=_MOST_GENERATIONS, steps_s=TIMED_S, launch=launch)
 
     def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
         launch = self._request, self._cluster, Feed("inference", f"{self._size_b:.10g}b")
@@ -110,7 +110,7 @@ class _PointRunner(Runner[SearchPoint]):
         return None  # an interrupted process starts again with what is not measured
 
     def predict(self, trial: Trial) -> Prediction | None:
-        found = next(one for one in self._points if one.name == trial.name).predicted
+        found = next(one for one in self.points if one.name == trial.name).predicted
         if found is None:
             return None
         return Prediction(
@@ -265,7 +265,7 @@ class SharedProcesses(_PointRunner):
         degrees = [_degrees(point) for point in points]
         order = sorted(range(len(points)), key=lambda row: degrees.index(degrees[row]))
         super().__init__(prepared, search, tuple(points[row] for row in order))
-        first = self._runs[self._points[0].name]
+        first = self._runs[self.points[0].name]
         self._engine, self._cores = engine, _cores_of_slots(self._cluster)
         process = engine.shared_process((first,), self._cores)
         self._request = replace(
@@ -285,12 +285,12 @@ class SharedProcesses(_PointRunner):
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         # The process of a point and of those after it that have its layout and no figures.
-        names = [point.name for point in self._points]
+        names = [point.name for point in self.points]
         place = names.index(trial.name)
-        layout = _degrees(self._points[place])
+        layout = _degrees(self.points[place])
         shared = [
             point.name
-            for point in self._points[place:]
+            for point in self.points[place:]
             if _degrees(point) == layout and not self.read_figures_of(point.name)
         ]
         runs = [self._runs[name] for name in shared] or [self._runs[trial.name]]

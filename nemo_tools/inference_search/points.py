@@ -6,6 +6,7 @@ the list with the reason.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,10 +23,12 @@ from autoconf_launch.autotuner.inference import (
     why_no_generation,
     why_not_degrees,
 )
+from autoconf_launch.autotuner.space import Outcome
 from autoconf_launch.core import (
-    Candidate,
     ClusterSpec,
     ConfigError,
+    Failure,
+    FailureKind,
     GenerationTask,
     Layout,
     Precision,
@@ -37,11 +40,13 @@ from autoconf_launch.launcher.machine import is_cpu
 from autoconf_launch.launcher.report import memory_size
 from autoconf_launch.launcher.results import ResultsPaths
 
+from ..report import InferenceRun, SearchPoint, not_run
 from ..search import (
     ClusterKind,
     GridKind,
     InferenceSettings,
     SearchQuestion,
+    SearchSettings,
     gpu_peak_flops_per_s,
     local_ranks,
     local_request,
@@ -54,50 +59,20 @@ _BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchPoint:
-    """A run that the search could make.
-
-    Attributes:
-        name: of its folder.
-        predicted: None without a prediction.
-        why_not: the reason for not running it, as a sentence; empty if it runs.
-    """
-
-    name: str
-    task: GenerationTask
-    predicted: InferencePoint | None = None
-    why_not: str = ""
-
-    @property
-    def layout(self) -> Layout:
-        """Tensor and pipeline ranks; its micro-batch is the batch."""
-        return self.task.layout
-
-    @property
-    def candidate(self) -> Candidate:
-        """The point as studies and journals know it."""
-        return self.task.candidate
-
-    @property
-    def space(self) -> str:
-        return "inference"
-
-    @property
-    def gpus(self) -> int:
-        return self.layout.world_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthQuestion:
     """The question that all points of one search share.
 
     Attributes:
+        name: of the model in names of folders.
+        is_nemo: whether the points are NVIDIA's.
         priced: the model, the machine, the engine's habits and the memory of a rank.
         gpus_per_node: of a node, in NVIDIA's rules.
         why_not: of the engine.
     """
 
-    search: SearchQuestion
+    name: str
+    settings: InferenceSettings
+    is_nemo: bool
     priced: InferenceQuestion
     gpus_per_node: int
     why_not: Callable[[GenerationTask], str]
@@ -117,11 +92,6 @@ def nodes_necessary(gpus_per_node: int, tensor: int, pipeline: int) -> int:
     return max(pipeline, pipeline * tensor // gpus_per_node)
 
 
-def model_name(question: SearchQuestion) -> str:
-    """The model in names of folders."""
-    return question.settings.inference.name or question.name
-
-
 def search_points(asked: LengthQuestion) -> tuple[SearchPoint, ...]:
     """All points, those to be run first: NVIDIA's in NVIDIA's order, ours by predicted throughput.
 
@@ -131,15 +101,14 @@ def search_points(asked: LengthQuestion) -> tuple[SearchPoint, ...]:
     generation = asked.priced.generation
     if why := why_no_generation(generation):
         raise ConfigError(why)
-    is_nemo = asked.search.settings.grid is GridKind.NEMO
-    triples = tuple(_nemo_triples(asked) if is_nemo else _triples(asked))
+    triples = tuple(_nemo_triples(asked) if asked.is_nemo else _triples(asked))
     if not triples:
         raise ConfigError(_nothing_valid(asked))
     degrees = {(t, p): _why_not_shared(t, p, asked) for t, p, _ in triples}
     valid = [triple for triple in triples if not degrees[triple[:2]]]
     predicted = dict(zip(valid, priced_points(asked.priced, valid), strict=True)) if valid else {}
     points = [_point(asked, triple, degrees, predicted.get(triple)) for triple in triples]
-    if is_nemo:
+    if asked.is_nemo:
         return tuple(sorted(points, key=lambda one: bool(one.why_not)))
     return tuple(sorted(points, key=lambda one: _promise(one, asked.priced.max_latency_s)))
 
@@ -155,23 +124,20 @@ def _nemo_triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
 
 def _triples(asked: LengthQuestion) -> Iterator[tuple[int, int, int]]:
     """The requested lists; auto: all valid degrees, and powers of two that fit."""
-    settings = asked.search.settings.inference
+    settings = asked.settings
     lists = (settings.tensor, settings.pipeline, settings.batches)
-    if None in lists:
-        question = replace(
-            asked.priced,
-            tensor=settings.tensor or (),
-            pipeline=settings.pipeline or (),
-            batches=settings.batches or (),
-            max_latency_s=math.inf,
-        )
-        found = rank_points(question).best
-        yield from sorted((one.tensor_parallel, one.pipeline_parallel, one.batch) for one in found)
+    if None not in lists:
+        yield from itertools.product(*filter(None, lists))
         return
-    for tensor in settings.tensor or ():
-        for pipeline in settings.pipeline or ():
-            for batch in settings.batches or ():
-                yield tensor, pipeline, batch
+    question = replace(
+        asked.priced,
+        tensor=settings.tensor or (),
+        pipeline=settings.pipeline or (),
+        batches=settings.batches or (),
+        max_latency_s=math.inf,
+    )
+    found = rank_points(question).best
+    yield from sorted((one.tensor_parallel, one.pipeline_parallel, one.batch) for one in found)
 
 
 def _why_not_shared(tensor: int, pipeline: int, asked: LengthQuestion) -> str:
@@ -201,7 +167,7 @@ def _point(
     )
     why_not = degrees[tensor, pipeline] or asked.why_not(task) or _why_no_room(asked, predicted)
     return SearchPoint(
-        name=f"{model_name(asked.search)}_tp{tensor}_pp{pipeline}_bs{batch}",
+        name=f"{asked.name}_tp{tensor}_pp{pipeline}_bs{batch}",
         task=task,
         predicted=predicted,
         why_not=why_not,
@@ -229,9 +195,9 @@ def _promise(one: SearchPoint, bound_s: float) -> tuple[bool, bool, float]:
 
 
 def _nothing_valid(asked: LengthQuestion) -> str:
-    settings, model = asked.search.settings.inference, asked.priced.generation.model
+    settings, model = asked.settings, asked.priced.generation.model
     return (
-        f"No point of {model_name(asked.search)} is valid: tensor_parallel_sizes "
+        f"No point of {asked.name} is valid: tensor_parallel_sizes "
         f"{_list_text(settings.tensor)} must divide {model.heads} heads, pipeline_parallel_sizes "
         f"{_list_text(settings.pipeline)} {model.layers} layers, and both fit into "
         f"{asked.priced.world} ranks; give other sizes."
@@ -272,12 +238,14 @@ class PreparedInference:
     """All that the inference half would do.
 
     Attributes:
+        all_settings: of the whole search; ``settings`` is this half only.
         base: the model's configuration with the vocabulary that runs have.
         cluster: of this machine, or of the nodes that jobs ask for.
         gpus_per_node: of a job's node.
         refused: reasons for which other pairs of lengths are not searched.
     """
 
+    all_settings: SearchSettings
     question: SearchQuestion
     engine_name: str
     engine: InferenceEngine
@@ -290,11 +258,16 @@ class PreparedInference:
 
     @property
     def settings(self) -> InferenceSettings:
-        return self.question.settings.inference
+        return self.all_settings.inference
+
+    @property
+    def name(self) -> str:
+        """The model in names of folders."""
+        return self.settings.name or self.question.name
 
     @property
     def is_local(self) -> bool:
-        return self.question.settings.cluster.is_local
+        return self.all_settings.cluster.is_local
 
     @property
     def bound_s(self) -> float:
@@ -329,24 +302,43 @@ class PreparedInference:
     def run_of(self, point: SearchPoint, search: LengthSearch) -> EngineRun:
         return self.engine_run(point.task, search.folder / point.name)
 
+    def inference_run(self, point: SearchPoint, outcome: Outcome) -> InferenceRun:
+        """A point with its outcome; a time that no such GPU can reach is a failure."""
+        run = InferenceRun(point=point, outcome=outcome, bound_s=self.bound_s)
+        peak = self.gpu_peak_flops_per_s
+        if run.latency_s is None or peak is None:
+            return run
+        made = self.least_flops(point) / run.latency_s / point.gpus
+        if made <= peak:
+            return run
+        detail = (
+            f"Batches of {1e3 * run.latency_s:.4g} ms would be {made / 1e12:,.0f} TFLOP/s per "
+            f"GPU, above the peak of {peak / 1e12:,.0f}: not a measurement of this point; check "
+            "model, batch and lengths of the run"
+        )
+        return not_run(point, self.bound_s, Failure(kind=FailureKind.NO_STEPS, detail=detail))
 
-def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInference:
+
+def prepare_inference(
+    whole: SearchSettings, question: SearchQuestion, *, dry_run: bool
+) -> PreparedInference:
     """Check the settings, and list the points of each pair of lengths.
 
     Raises:
         ConfigError: an engine that is unknown, cannot run here or has no such model or type, a
             model that writes no text, lengths beyond its positions, or no valid size.
     """
-    settings, whole = question.settings.inference, question.settings
+    settings = whole.inference
     name = settings.engine or ("native" if whole.cluster.is_local else "vllm")
     engine = load_engine(name)
     refused_here = engine.why_not_here() if whole.cluster.is_local else ""
     if refused_here and not dry_run:
         raise ConfigError(refused_here)
-    cluster = _cluster(question)
+    cluster = _cluster(whole, question)
     precision, notes = _precision(settings.precision, cluster)
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
     prepared = PreparedInference(
+        all_settings=whole,
         question=question,
         engine_name=name,
         engine=engine,
@@ -367,7 +359,7 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
         prepared,
         searches=tuple(searches),
         refused=tuple(refused),
-        notes=(*notes, *refused, *_notes(question, name), *refusal),
+        notes=(*notes, *refused, *_notes(whole, name), *refusal),
     )
 
 
@@ -380,7 +372,7 @@ def _length_search(
     model = replace(
         question.model.architecture,
         vocabulary=prepared.base.get(_VOCABULARY),
-        name=model_name(question),
+        name=prepared.name,
     )
     priced = InferenceQuestion(
         generation=Generation(
@@ -393,18 +385,22 @@ def _length_search(
         machine=machine_of(cluster),
         engine=ENGINE_HABITS.get(name, ENGINE_HABITS["vllm"]),
         world=len(cluster.devices),
-        limit_bytes=_limit_bytes(question, cluster),
+        limit_bytes=float(cluster.least_memory_bytes)
+        if prepared.is_local
+        else search_machines(question).memory_bytes,
         max_latency_s=prepared.bound_s,
     )
     label = f"in{read}_out{written}" if len(settings.lengths) > 1 else ""
-    results = settings.results or question.settings.train.logs
+    results = settings.results or question.scope.logs
     folder = results.absolute() / "inference" / label
 
     def why_not(task: GenerationTask) -> str:
         return engine.why_not(prepared.engine_run(task, folder))
 
     asked = LengthQuestion(
-        search=question,
+        name=prepared.name,
+        settings=settings,
+        is_nemo=question.scope.grid is GridKind.NEMO,
         priced=priced,
         gpus_per_node=settings.gpus_per_node or prepared.gpus_per_node,
         why_not=why_not,
@@ -416,19 +412,11 @@ def _length_search(
     return LengthSearch(points=points, folder=folder)
 
 
-def _cluster(question: SearchQuestion) -> ClusterSpec:
-    settings = question.settings
+def _cluster(settings: SearchSettings, question: SearchQuestion) -> ClusterSpec:
     if settings.cluster.is_local:
         return find_cluster(local_request(local_ranks(settings)))
     each = settings.inference.gpus_per_node or settings.train.gpus_per_node
-    return search_machines(settings, each).cluster(settings.train.nodes)
-
-
-def _limit_bytes(question: SearchQuestion, cluster: ClusterSpec) -> float:
-    settings = question.settings
-    if settings.cluster.is_local:
-        return float(cluster.least_memory_bytes)
-    return search_machines(settings, settings.train.gpus_per_node).memory_bytes
+    return search_machines(question, each).cluster(settings.train.nodes)
 
 
 def _precision(asked: Precision, cluster: ClusterSpec) -> tuple[Precision, tuple[str, ...]]:
@@ -444,8 +432,8 @@ def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
     return base.with_values((path, vocabulary) for path in present)
 
 
-def _notes(question: SearchQuestion, engine: str) -> Iterator[str]:
-    inference = question.settings.inference
+def _notes(settings: SearchSettings, engine: str) -> Iterator[str]:
+    inference = settings.inference
     if unused := inference.without_effect:
         beams = f"by {inference.beam_width} beams" if inference.beam_width > 1 else "greedily"
         yield (
@@ -458,8 +446,8 @@ def _notes(question: SearchQuestion, engine: str) -> Iterator[str]:
             "sample, which was never compared with a measurement; a test under load writes "
             "single answers."
         )
-    container = question.settings.paths.container
-    is_bcm = question.settings.cluster.kind is ClusterKind.BCM
+    container = settings.paths.container
+    is_bcm = settings.cluster.kind is ClusterKind.BCM
     if is_bcm and container and not inference.container:
         yield (
             f"Jobs look for engine {engine} in the container of the training ({container}); "

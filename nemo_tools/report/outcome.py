@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from autoconf_launch.autotuner.sizing import (
     SECONDS_PER_DAY,
@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.sizing import (
     least_step_flops,
     step_flops,
 )
-from autoconf_launch.core import Failure, FailureKind, RawConfig
+from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
 
 from ..candidate_grids import NemoCandidate
 
@@ -53,6 +53,15 @@ class SearchRun:
     failure: Failure | None = None
 
     @property
+    def layout(self) -> Layout:
+        return self.point.layout
+
+    @property
+    def whole_steps(self) -> int:
+        """Steps that were made in full."""
+        return self.steps if self.extrapolated_from is None else 0
+
+    @property
     def memory_share(self) -> float:
         """Used share of the fullest rank's memory; 0 if it was not logged."""
         return (self.peak_bytes or 0) / (self.memory_bytes or math.inf)
@@ -86,6 +95,11 @@ class SearchOutcome:
     @property
     def gpus(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def stacks(self) -> int:
+        """Stacks of layers, of which ``shape`` counts one."""
+        return 2 if self.shape.family.is_encoder_decoder else 1
 
 
 def without_impossible(outcome: SearchOutcome) -> SearchOutcome:
@@ -136,7 +150,6 @@ class Figures:
     run: SearchRun
     step_s: float
     samples_per_s: float
-    tokens_per_s: float
     model_tflops: float
     model_tflops_per_gpu: float
     days: float
@@ -198,10 +211,17 @@ def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:
     return tuple(_figures(outcome, run, ranked[0]) for run in ranked)
 
 
-def failed_runs(outcome: SearchOutcome) -> tuple[tuple[SearchRun, Failure], ...]:
-    """Runs without a measurement, each with its reason, in the order in which they ran."""
+class FailedRun(NamedTuple):
+    """A run without a measurement, with its reason."""
+
+    run: SearchRun
+    failure: Failure
+
+
+def failed_runs(outcome: SearchOutcome) -> tuple[FailedRun, ...]:
+    """Runs without a measurement, in the order in which they ran."""
     found = [run for run in outcome.runs if run.failure is not None or not run.step_s]
-    return tuple((run, run.failure or _SILENT) for run in found)
+    return tuple(FailedRun(run, run.failure or _SILENT) for run in found)
 
 
 NOT_STARTED = "not started"
@@ -238,27 +258,36 @@ def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures
         run=run,
         step_s=run.step_s,
         samples_per_s=samples_per_s,
-        tokens_per_s=tokens_per_s,
         model_tflops=flops / 1e12,
         model_tflops_per_gpu=flops / 1e12 / outcome.gpus,
         days=days,
         usd=None if hourly is None else days * 24 * outcome.gpus * hourly,
-        is_tie=_is_tie((run, best)),
+        is_tie=run is not best and _are_tied(run, best),
     )
 
 
-def _is_tie(runs: Sequence[SearchRun]) -> bool:
-    one, other = runs
-    if one is other:
-        return False
+def _are_tied(*runs: SearchRun) -> bool:
     error_2 = sum(
         (run.step_spread_s or 0.0) ** 2 / run.steps / run.global_batch**2
         for run in runs
         if run.steps
     )
-    return abs(_sample_s(one) - _sample_s(other)) <= _TIE_SPREADS * math.sqrt(error_2)
+    one_s, other_s = map(_sample_s, runs)
+    return abs(one_s - other_s) <= _TIE_SPREADS * math.sqrt(error_2)
 
 
 def _sample_s(run: SearchRun) -> float:
     assert run.step_s
     return run.step_s / run.global_batch
+
+
+def round_figure(value: float, decimals: int = 2) -> float:
+    """Round to ``decimals``, or to four digits if the value is small: 3 ms is not 0.0."""
+    if not value or not math.isfinite(value):
+        return value
+    return round(value, max(decimals, 3 - math.floor(math.log10(abs(value)))))
+
+
+def digits_of(value: float) -> float:
+    """Three decimals, or four digits if the value is small."""
+    return round_figure(value, 3)

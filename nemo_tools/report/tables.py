@@ -1,26 +1,26 @@
-"""The CSV tables of a search, with the columns of NeMo 1.0 and 2.0.
+"""The tables of a training search: candidates as text and JSON, runs as JSON and NVIDIA's CSV.
 
-Columns are written by name, so that a value cannot get under another heading. NVIDIA's headings
+Columns are declared by name, so that a value cannot get under another heading. NVIDIA's headings
 are spelled correctly; our own columns follow them.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from autoconf_launch.core import GIB, plural
-from autoconf_launch.launcher.report import csv_text
+from autoconf_launch.core import GIB
+from autoconf_launch.launcher.report import (
+    Column,
+    each,
+    rows_documents,
+)
 from autoconf_launch.launcher.results import ResultsPaths
 
 from .outcome import (
-    Figures,
-    SearchOptimum,
     SearchOutcome,
     SearchRun,
     failed_runs,
@@ -28,46 +28,120 @@ from .outcome import (
     fastest_first,
     named_failure,
     optimum,
+    round_figure,
+)
+from .sentences import extrapolation, top_text
+from .serving import Columns, columns_csv, four_digits
+
+
+def _recompute_text(answer: Any, one: Any) -> str:
+    kind, layers = one.layout.recompute.value, one.point.recompute_layers
+    return f"{kind} {layers}" if layers else kind
+
+
+MESH = (
+    each("tensor_parallel", "layout.tensor_parallel", "tp"),
+    each("pipeline_parallel", "layout.pipeline_parallel", "pp"),
+    each("context_parallel", "layout.context_parallel", "cp"),
+    each("expert_parallel", "layout.expert_parallel", "ep"),
+    each("micro_batch", "layout.micro_batch", "mbs"),
+)
+CANDIDATES: Columns = (
+    *MESH,
+    each("virtual_pipeline", "layout.virtual_pipeline", "vp"),
+    each("accumulation", "layout.accumulation", "gas"),
+    each("data_parallel", "layout.data_parallel"),
+    each("recompute", "layout.recompute.value"),
+    each("recompute_layers", "point.recompute_layers"),
+    each("zero_stage", "layout.zero_stage"),
+    each("", _recompute_text, "recompute", is_left=True),
+    each("predicted_step_s", "step_s", "s/step", four_digits),
+    each("predicted_peak_bytes", "peak_bytes", "GiB", lambda size: four_digits(size / GIB)),
+    each("name", header="name", is_left=True),
+)
+"""Rows are candidates of a search."""
+_RUNS: Columns = (
+    each("name"),
+    *MESH,
+    each("recompute_layers", "point.recompute_layers"),
+    each("knobs", lambda a, run: dict(run.knobs)),
+    each("global_batch"),
+    each("steps", "whole_steps"),
+    each("extrapolated_from_micro_batches", "extrapolated_from"),
+    *(each("step_s"), each("step_spread_s"), each("peak_bytes")),
+    each("failure", data=failure_kind),
+    each("detail", "failure.detail"),
 )
 
-_MODEL = ("Model Name", "Model Size", "Seq Length", "TP", "PP", "CP", "EP", "MBS")
-_RECOMPUTE = ("Act Ckpt Layers", "Act Ckpt Micro Batches", "Act Ckpt Layers per Pipeline")
-_SHAPE = ("Num Layers", "Hidden Size", "FFN Hidden Size", "GBS", "Nodes", "GPUs per Node")
-_SPEED = ("Time per Step", "Samples per Second", "Model TFLOPS / GPU", "Model TFLOPS Aggregate")
-_OURS = (
-    "Days to Train",
-    "Cost [USD]",
-    "Steps",
-    "Extrapolated from",
-    "Step Time Spread",
-    "Peak Memory [GiB]",
-    "Loss",
+
+def run_documents(runs: Sequence[SearchRun]) -> list[dict[str, Any]]:
+    """Runs as JSON objects."""
+    return rows_documents(_RUNS, runs)
+
+
+def _answer(name: str, of: Callable[[SearchOutcome], object]) -> Column:
+    return each(name, lambda outcome, row: of(outcome))
+
+
+def _figure(name: str, of: str, decimals: int = 2) -> Column:
+    return each(name, of, data=lambda value: round_figure(value, decimals))
+
+
+_MODEL: Columns = (
+    _answer("Model Name", lambda found: found.shape.family.name),
+    _answer("Model Size", lambda found: f"{found.size_b:.10g}"),
+    _answer("Seq Length", lambda found: found.shape.sequence),
+    each("TP", "run.layout.tensor_parallel"),
+    each("PP", "run.layout.pipeline_parallel"),
+    each("CP", "run.layout.context_parallel"),
+    each("EP", "run.layout.expert_parallel"),
+    each("MBS", "run.layout.micro_batch"),
 )
-_NAME = "Config Name"
-_REASON = "Error Message"
-
-
-class Columns(Enum):
-    """Headings of each table."""
-
-    NEMO1_SUMMARY = (*_MODEL, *_RECOMPUTE, *_SHAPE, *_SPEED, _NAME, *_OURS)
-    NEMO1_FAILED = (*_MODEL, *_RECOMPUTE, *_SHAPE, _REASON)
-    NEMO2_SUMMARY = (*_MODEL, "VP", *_SHAPE, *_SPEED, _RECOMPUTE[0])
-    NEMO2_FAILED = (*_MODEL, "VP", *_SHAPE, _REASON, _RECOMPUTE[0])
+_VIRTUAL = each("VP", "run.point.virtual")
+_RECOMPUTE: Columns = (
+    each("Act Ckpt Layers", "run.point.recompute_layers"),
+    each("Act Ckpt Micro Batches", "run.point.recompute_micro_batches"),
+    each("Act Ckpt Layers per Pipeline", "run.point.recompute_layers_per_pipeline"),
+)
+_SHAPE: Columns = (
+    _answer("Num Layers", lambda found: found.shape.layers * found.stacks),
+    _answer("Hidden Size", lambda found: found.shape.hidden),
+    _answer("FFN Hidden Size", lambda found: found.shape.ffn),
+    each("GBS", "run.global_batch"),
+    _answer("Nodes", lambda found: found.nodes),
+    _answer("GPUs per Node", lambda found: found.gpus_per_node),
+)
+_SPEED: Columns = (
+    _figure("Time per Step", "step_s", 4),
+    _figure("Samples per Second", "samples_per_s"),
+    _figure("Model TFLOPS / GPU", "model_tflops_per_gpu"),
+    _figure("Model TFLOPS Aggregate", "model_tflops"),
+)
+_OURS: Columns = (
+    _figure("Days to Train", "days"),
+    _figure("Cost [USD]", "usd"),
+    each("Steps", "run.whole_steps"),
+    each("Extrapolated from", lambda found, one: extrapolation(one.run) or None),
+    _figure("Step Time Spread", "run.step_spread_s", 4),
+    each("Peak Memory [GiB]", "run.peak_bytes", data=lambda size: round_figure(size / GIB)),
+    _figure("Loss", "run.loss"),
+)
+_CONFIG = each("Config Name", lambda found, one: config_name(one.run))
+_REASON = each("Error Message", "failure", data=named_failure)
+NEMO1_SUMMARY: Columns = (*_MODEL, *_RECOMPUTE, *_SHAPE, *_SPEED, _CONFIG, *_OURS)
+NEMO1_FAILED: Columns = (*_MODEL, *_RECOMPUTE, *_SHAPE, _REASON)
+NEMO2_SUMMARY: Columns = (*_MODEL, _VIRTUAL, *_SHAPE, *_SPEED, _RECOMPUTE[0])
+NEMO2_FAILED: Columns = (*_MODEL, _VIRTUAL, *_SHAPE, _REASON, _RECOMPUTE[0])
 
 
 def summary_csv(outcome: SearchOutcome, columns: Columns) -> str:
     """Measured runs, the fastest first."""
-    return _csv(columns, (_measured_cells(outcome, one) for one in fastest_first(outcome)))
+    return columns_csv(columns, fastest_first(outcome), outcome)
 
 
 def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
     """Runs that failed, each with its reason."""
-    rows = (
-        {**_configuration_cells(outcome, run), _REASON: named_failure(why)}
-        for run, why in failed_runs(outcome)
-    )
-    return _csv(columns, rows)
+    return columns_csv(columns, failed_runs(outcome), outcome)
 
 
 def config_name(run: SearchRun) -> str:
@@ -83,185 +157,12 @@ def config_name(run: SearchRun) -> str:
     return "_".join((start, *(f"{name}_{value}" for name, value in run.knobs)))
 
 
-def extrapolation(run: SearchRun) -> str:
-    """``14 of 128 micro-batches`` if there was no time for a whole step; else ""."""
-    if run.extrapolated_from is None:
-        return ""
-    return f"{run.extrapolated_from} of {run.whole_micro_batches or '?'} micro-batches"
-
-
-def round_figure(value: float, decimals: int = 2) -> float:
-    """Round to ``decimals``, or to four digits if the value is small: 3 ms is not 0.0."""
-    if not value or not math.isfinite(value):
-        return value
-    return round(value, max(decimals, 3 - math.floor(math.log10(abs(value)))))
-
-
-def _csv(columns: Columns, rows: Iterable[Mapping[str, object]]) -> str:
-    lines: list[Sequence[object]] = [columns.value]
-    lines += [[row[column] for column in columns.value] for row in rows]
-    return csv_text(lines)
-
-
-def _configuration_cells(outcome: SearchOutcome, run: SearchRun) -> dict[str, object]:
-    shape, point = outcome.shape, run.point
-    stacks = 2 if shape.family.is_encoder_decoder else 1
-    return {
-        "Model Name": shape.family.name,
-        "Model Size": f"{outcome.size_b:.10g}",
-        "Seq Length": shape.sequence,
-        "TP": point.layout.tensor_parallel,
-        "PP": point.layout.pipeline_parallel,
-        "CP": point.layout.context_parallel,
-        "EP": point.layout.expert_parallel,
-        "MBS": point.layout.micro_batch,
-        "VP": point.virtual,
-        "Act Ckpt Layers": point.recompute_layers,
-        "Act Ckpt Micro Batches": point.recompute_micro_batches,
-        "Act Ckpt Layers per Pipeline": point.recompute_layers_per_pipeline,
-        "Num Layers": stacks * shape.layers,
-        "Hidden Size": shape.hidden,
-        "FFN Hidden Size": shape.ffn,
-        "GBS": run.global_batch,
-        "Nodes": outcome.nodes,
-        "GPUs per Node": outcome.gpus_per_node,
-    }
-
-
-def _measured_cells(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
-    run = one.run
-    return {
-        **_configuration_cells(outcome, run),
-        "Time per Step": round_figure(one.step_s, 4),
-        "Samples per Second": round_figure(one.samples_per_s),
-        "Model TFLOPS / GPU": round_figure(one.model_tflops_per_gpu),
-        "Model TFLOPS Aggregate": round_figure(one.model_tflops),
-        _NAME: config_name(run),
-        "Days to Train": round_figure(one.days),
-        "Cost [USD]": one.usd and round_figure(one.usd),
-        "Steps": run.steps if run.extrapolated_from is None else 0,
-        "Extrapolated from": extrapolation(run) or None,
-        "Step Time Spread": None
-        if run.step_spread_s is None
-        else round_figure(run.step_spread_s, 4),
-        "Peak Memory [GiB]": None
-        if run.peak_bytes is None
-        else round_figure(run.peak_bytes / GIB),
-        "Loss": None if run.loss is None else round_figure(run.loss),
-    }
-
-
-def top_text(outcome: SearchOutcome, most: int) -> str:
-    """The fastest configurations, at most ``most``, each on its line.
-
-    Args:
-        outcome: with any number of successes, none too.
-        most: how many are listed; 0 lists all.
-    """
-    ranked, best = fastest_first(outcome), optimum(outcome)
-    return "\n".join((*_ranking(ranked, best, most), *_remarks(outcome, ranked))) + "\n"
-
-
-def _ranking(ranked: tuple[Figures, ...], best: SearchOptimum | None, most: int) -> Iterator[str]:
-    if best is None:
-        yield "No configuration was measured, so there is no best one."
-        return
-    shown = ranked[:most] if most else ranked
-    yield f"Top {len(shown)} configs sorted from fastest to slowest:"
-    for number, one in enumerate(shown, start=1):
-        yield f"Config #{number}: {_line(one)}"
-    yield f"Optimal config: {best.run.name}"
-    if best.note:
-        yield best.note
-
-
-def _line(one: Figures) -> str:
-    spread = "" if one.run.step_spread_s is None else f" +- {one.run.step_spread_s:.3g}s"
-    cost = "" if one.usd is None else f", {one.usd:,.0f} USD"
-    tie = "; as fast as the first within the noise" if one.is_tie else ""
-    return (
-        f"{one.run.name} with {_seconds(one.step_s)}{spread} per global step {_basis(one.run)} "
-        f"({round_figure(one.model_tflops_per_gpu):g} model TFLOPS / GPU, "
-        f"{round_figure(one.days):,g} days to train{cost}){tie}."
-    )
-
-
-def _basis(run: SearchRun) -> str:
-    made = extrapolation(run)
-    return f"extrapolated from {made}" if made else f"over {run.steps} steps"
-
-
-def _seconds(step_s: float) -> str:
-    return f"{step_s:.4f}s" if step_s >= 0.1 else f"{step_s:.4g}s"
-
-
-def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[str]:
-    if ranked:
-        yield (
-            f"Days are {outcome.tokens_b:g}B tokens at the measured speed on {outcome.nodes} x "
-            f"{outcome.gpus_per_node} GPUs, for the steps only: failures, checkpoints and "
-            f"evaluation add to them.{_price(outcome)}"
-        )
-    if any(extrapolation(one.run) for one in ranked):
-        yield (
-            "A run without time for a whole step is extrapolated from its micro-batches: their "
-            "mean for all but the last, which includes the gradient all-reduce and the optimizer "
-            "step. A larger max_minutes_per_run measures more of them."
-        )
-    kinds = Counter(failure_kind(failure) for _, failure in failed_runs(outcome))
-    if kinds:
-        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        yield f"{kinds.total()} without a measurement ({counts}); failed_jobs has each reason."
-    yield from outcome.notes
-
-
-def summary_lines(outcome: SearchOutcome, candidates: Collection[str]) -> Iterator[str]:
-    """Outcomes of the candidates, and the fastest one's gain over the slowest."""
-    ranked = fastest_first(outcome)
-    failed = sum(run.name in candidates for run, _ in failed_runs(outcome))
-    left = len(candidates) - len(ranked) - failed
-    yield (
-        f"{plural(len(candidates), 'candidate')}: {len(ranked)} measured, {failed} failed, "
-        f"{left} not run."
-    )
-    if best := optimum(outcome):
-        found = next(one for one in ranked if one.run is best.run)
-        gain = found.samples_per_s / ranked[-1].samples_per_s
-        over = f", {gain:.2f}x faster than the slowest" if len(ranked) > 1 else ""
-        yield f"Best: {best.run.name}, {_seconds(found.step_s)} per global step{over}."
-        yield from _tightness(best.run, [one.run for one in ranked])
-
-
-_TIGHT = 0.98
-"""Share of memory above which a longer sequence or a fragmented allocator ends a training."""
-
-
-def _tightness(best: SearchRun, ranked: Sequence[SearchRun]) -> Iterator[str]:
-    """A sentence if the best has no room left, with a run that has."""
-    if best.memory_share <= _TIGHT:
-        return
-    layers = plural((best.point.recompute_layers or 0) + 1, "layer")
-    safe = next((run for run in ranked if 0.0 < run.memory_share <= _TIGHT), None)
-    other = f"take {safe.name} ({_seconds(safe.step_s or 0.0)}), or " if safe else ""
-    share = f"{100 * best.memory_share:.0f} %"
-    yield f"It uses {share} of memory and may run out: {other}recompute {layers} of it."
-
-
-def _price(outcome: SearchOutcome) -> str:
-    if outcome.usd_per_gpu_hour is None:
-        return " No price of a GPU hour is known, so there is no cost."
-    return f" A GPU hour costs {outcome.usd_per_gpu_hour:g} USD ({outcome.price or 'as given'})."
-
-
 FINAL_RESULTS = "final_results"
 NEMO2 = "nemo2"
 """Folder inside for the tables of NeMo 2.0, with the same names as in 1.0."""
-_TOP = 10
 
 
-def write_final_results(
-    logs: Path, outcome: SearchOutcome, *, top: int = _TOP
-) -> tuple[Path, ...]:
+def write_final_results(logs: Path, outcome: SearchOutcome, *, top: int = 10) -> tuple[Path, ...]:
     """Write every table, the best configuration and the ranking below ``logs/final_results``.
 
     Each file is written whole or not at all. Without a measurement there is no optimal
@@ -280,28 +181,27 @@ def write_final_results(
     path, best, texts = folder / name, optimum(outcome), dict[Path, str]()
     if best is not None:
         texts[path] = yaml.safe_dump(best.config.to_dict(), sort_keys=False, width=99)
-    texts |= _tables(folder, outcome, (Columns.NEMO1_SUMMARY, Columns.NEMO1_FAILED))
+    texts |= _tables(folder, outcome, NEMO1_SUMMARY, NEMO1_FAILED)
     texts[folder / f"top_{top or 'all'}.log"] = top_text(outcome, top)
-    texts |= _tables(folder / NEMO2, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
+    texts |= _tables(folder / NEMO2, outcome, NEMO2_SUMMARY, NEMO2_FAILED)
     _write(logs, texts, absent=() if best else (path,))
     return tuple(texts)
 
 
-def write_nemo2_tables(folder: Path, outcome: SearchOutcome) -> tuple[Path, Path]:
+def write_nemo2_tables(folder: Path, outcome: SearchOutcome) -> tuple[Path, ...]:
     """Write the two tables of NeMo 2.0 into a folder: measured runs, failed ones."""
-    texts = _tables(folder, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
+    texts = _tables(folder, outcome, NEMO2_SUMMARY, NEMO2_FAILED)
     _write(folder, texts)
-    summary, failed = texts
-    return summary, failed
+    return tuple(texts)
 
 
 def _tables(
-    folder: Path, outcome: SearchOutcome, columns: tuple[Columns, Columns]
+    folder: Path, outcome: SearchOutcome, measured: Columns, failed: Columns
 ) -> dict[Path, str]:
     end = f"{outcome.nodes}nodes.csv"
     return {
-        folder / f"final_summary_{end}": summary_csv(outcome, columns[0]),
-        folder / f"failed_jobs_{end}": failed_csv(outcome, columns[1]),
+        folder / f"final_summary_{end}": summary_csv(outcome, measured),
+        folder / f"failed_jobs_{end}": failed_csv(outcome, failed),
     }
 
 

@@ -156,19 +156,19 @@ def run_edits(
     question: SearchQuestion, candidate: SearchCandidate, nodes: int
 ) -> Iterator[tuple[KeyPath, Any]]:
     """Settings that bound a run of the search and name it."""
-    train = question.settings.train
+    scope = question.scope
     yield ("run", "name"), candidate.name
-    yield ("run", "time_limit"), minutes_limit(max(1, round(train.max_minutes)))
+    yield ("run", "time_limit"), minutes_limit(max(1, round(scope.max_minutes)))
     yield ("trainer", "num_nodes"), nodes
     yield ("trainer", "devices"), question.gpus_per_node
-    yield ("trainer", "max_steps"), train.max_steps
-    yield ("trainer", "val_check_interval"), train.max_steps
+    yield ("trainer", "max_steps"), scope.max_steps
+    yield ("trainer", "val_check_interval"), scope.max_steps
     if question.base.get(_WANDB):
         yield (*_WANDB[:1], "wandb_logger_kwargs", "name"), candidate.name
     if ("log", "name") in question.base:
         yield ("name",), candidate.name
         yield ("log", "name"), candidate.name
-        yield ("log", "log_dir"), str(SearchFolder(train.logs).run(candidate.name))
+        yield ("log", "log_dir"), str(SearchFolder(scope.logs).run(candidate.name))
         yield ("log", "ckpt", "save_last"), False
 
 
@@ -255,16 +255,18 @@ _TOKENS, _INDEX = ".bin", ".idx"
 """Megatron's data set is two files of the same name, which its frameworks take as its path."""
 
 
-def with_data_sets(question: SearchQuestion, *, is_needed: bool) -> SearchQuestion:
+def with_data_sets(
+    question: SearchQuestion, folder: str | None, *, is_needed: bool
+) -> SearchQuestion:
     """The question with the data sets in its base configuration, weighted by their sizes.
 
     A configuration that names its data keeps them.
 
     Args:
         question: of runs on a cluster.
+        folder: that the user named; None keeps the base configuration.
         is_needed: whether a folder without a data set is refused.
     """
-    folder = question.settings.paths.data
     if folder is None or question.base.get(data_path(question.base)) is not None:
         return question
     try:

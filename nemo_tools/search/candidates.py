@@ -46,7 +46,6 @@ from ..candidate_grids import (
 )
 from ..report import NOT_STARTED
 from .question import RECIPE, SearchQuestion, decoder_tokens, nemo_grid_of
-from .settings import SearchSettings
 
 _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
 """GPUs that NVIDIA's tools assume, by memory in GB."""
@@ -105,19 +104,18 @@ def near(nodes: int) -> tuple[int, ...]:
     return tuple(sorted(found, key=lambda count: abs(count - nodes)))
 
 
-def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachines:
-    """GPUs by name, or those that have the memory which the settings give."""
-    wanted = settings.train.gpu_memory_gb
-    named = settings.cluster.gpu
+def search_machines(question: SearchQuestion, gpus_per_node: int | None = None) -> SearchMachines:
+    """GPUs by name, or those that have the memory that is given."""
+    wanted, named = question.model.asked.gpu_memory_gb, question.scope.gpu
     gpu = (known_accelerator(named) or named) if named else _by_memory(wanted)
     datasheet = machine(gpu).accelerator.memory_bytes  # raises with the nearest name
     usable = equal_nodes(1, 1, gpu).least_memory_bytes
     note = f"The planner assumes {gpu}, by gpu_memory_gb"
     return SearchMachines(
         gpu=gpu,
-        gpus_per_node=gpus_per_node,
+        gpus_per_node=gpus_per_node or question.gpus_per_node,
         memory_bytes=usable * min(1.0, wanted * GIB / datasheet),
-        usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
+        usd_per_gpu_hour=question.scope.usd_per_gpu_hour,
         notes=() if named else (f"{note} ({wanted:g}); cluster.gpu names another.",),
     )
 
@@ -129,14 +127,13 @@ def gpu_peak_flops_per_s(
 
     Args:
         question: of the search.
-        gpu: device that ran, by the driver's name; None: the settings' GPU.
+        gpu: device that ran, by the driver's name; None: the question's GPU.
         precision: of the runs; "" is the training's. With an ``8`` in it, FP8's peak.
 
     Returns:
         None if a GPU ran that is not in our tables, or a CPU.
     """
-    settings = question.settings
-    named, wanted = settings.cluster.gpu, settings.train.gpu_memory_gb * GIB
+    named, wanted = question.scope.gpu, question.model.asked.gpu_memory_gb * GIB
     if gpu is not None and (named := known_accelerator(gpu)) is None:
         return None
     precision = precision or str(question.base.get(("trainer", "precision")))
@@ -149,7 +146,7 @@ def gpu_peak_flops_per_s(
 
 def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: int) -> PlannerGrid:
     """All valid layouts that fit, in the planner's order, and requested sizes without any."""
-    cluster, train = machines.cluster(nodes), question.settings.train
+    cluster = machines.cluster(nodes)
     # NeMo 1.0's configuration of a T5 has no word for it (candidate_file)
     is_never = question.family.is_encoder_decoder and RECIPE not in question.base
     sequence_parallel = (False,) if is_never else (False, True)
@@ -157,14 +154,14 @@ def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: in
         PlannerGridQuestion(
             training=usual_training(
                 question.model.architecture,
-                train.sequence,
+                question.sequence,
                 machine_of(cluster),
-                written=decoder_tokens(question.base, train.sequence),
+                written=decoder_tokens(question.base, question.sequence),
             ),
             nodes=nodes,
             global_batch=question.global_batch,
             memory_bytes=machines.memory_bytes,
-            degrees=replace(train.degrees, sequence_parallel=sequence_parallel),
+            degrees=replace(question.scope.degrees, sequence_parallel=sequence_parallel),
         )
     )
 
@@ -244,20 +241,20 @@ class CandidateList:
 
 
 def candidates_of(question: SearchQuestion, machines: SearchMachines) -> CandidateList:
-    """The candidates on as many nodes as the settings say.
+    """The candidates on as many nodes as its scope has.
 
     Raises:
         ConfigError: no layout divides GPUs and batch, or none fits into memory.
     """
-    train, grid = question.settings.train, nemo_grid_of(question)
+    scope, grid = question.scope, nemo_grid_of(question)
     if isinstance(grid, Grid):
         return _of_nemo(question, grid)
-    nodes = train.search_nodes or machines.fewest_nodes(question)
+    nodes = scope.search_nodes or machines.fewest_nodes(question)
     found = planner_points(question, machines, nodes)
     if not found.candidates:
         raise ConfigError(machines.why_nothing(question, nodes))
     more = len(found.rejected) - _MOST_REJECTED
-    wanted = found.candidates[: train.limit_runs or None]
+    wanted = found.candidates[: scope.limit_runs or None]
     candidates = tuple(_planner_candidate(question, one, nodes) for one in wanted)
     return CandidateList(
         candidates=candidates,
@@ -283,7 +280,7 @@ def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
         global_batch=question.global_batch,
         gpus=gpus,
         method=question.method,
-        recompute_layers=question.settings.train.degrees.recompute_layers,
+        recompute_layers=question.scope.degrees.recompute_layers,
     )
 
 
@@ -306,9 +303,8 @@ def _planner_candidate(
 
 
 def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
-    train = question.settings.train
-    model = searched_model(question, question.gpus)
-    nodes = train.search_nodes or minimum_nodes(grid, model, question.gpus_per_node)
+    scope, model = question.scope, searched_model(question, question.gpus)
+    nodes = scope.search_nodes or minimum_nodes(grid, model, question.gpus_per_node)
     model = replace(model, gpus=nodes * question.gpus_per_node)
     points = nemo_candidates(grid, model)
     if not points:
@@ -316,7 +312,7 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> CandidateList:
     return CandidateList(
         candidates=tuple(
             SearchCandidate(name=nemo1_name(model, nodes, one), point=one)
-            for one in limit_candidates(points, train.limit_runs)
+            for one in limit_candidates(points, scope.limit_runs)
         ),
         nodes=nodes,
         found=len(points),

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -298,55 +298,77 @@ def collect_jobs(jobs: JobFiles[AnyPoint], points: tuple[AnyPoint, ...]) -> HpRu
     return HpRuns(points=points, records=records)
 
 
-def submit_all(
-    jobs: JobFiles[AnyPoint], names: Iterable[str], *, fresh: bool = False
-) -> tuple[int, ...]:
-    """Queue jobs; if Slurm refuses one, none is left."""
-    numbers: list[int] = []
+class JobQueue:
+    """Jobs of both halves that are only queued, and a last job that collects their results.
+
+    Attributes:
+        numbers: of the queued jobs.
+        results: what the last job writes.
+    """
+
+    def __init__(self, words: Sequence[str], cluster: ClusterSettings, *, fresh: bool) -> None:
+        self._words, self._cluster, self._fresh = words, cluster, fresh
+        self.numbers: list[int] = []
+        self.results: list[str] = []
+        self._collection: tuple[ResultsPaths, Path] | None = None
+
+    def add(
+        self,
+        jobs: JobFiles[AnyPoint],
+        points: Sequence[AnyPoint],
+        files: tuple[ResultsPaths, Path, Path],
+    ) -> None:
+        """Write and queue the jobs of points; a measurement that is kept needs none.
+
+        ``files`` are the results folder, the script of a collection and its results.
+        """
+        jobs.write(points)
+        self._collection = self._collection or files[:2]
+        self.results.append(str(files[2]))
+        is_kept = jobs.is_kept and not self._fresh
+        for one in points:
+            if not (is_kept and isinstance(jobs.read(one.name), Measurement)):
+                jobs.clear(one.name)
+                self.numbers.append(_submit(jobs, one.name))
+
+    def collect(self) -> int:
+        """Queue the last job, and return its number."""
+        assert self._collection is not None
+        paths, script = self._collection
+        log, here = shlex.quote(str(paths.results / "collect.log")), shlex.quote(str(Path.cwd()))
+        words = (word for word in self._words if word != "--submit-only")
+        again = shlex.join((*OUR_COMMAND, "search", "--collect", *words))
+        paths.write(script, f"#!/bin/sh\nexec >{log} 2>&1\ncd {here} || exit\nexec {again}\n")
+        given = {
+            "dependency": ":".join(("afterany", *map(str, self.numbers))) if self.numbers else "",
+            "output": "/dev/null",
+            "partition": self._cluster.partition,
+            "account": self._cluster.account,
+        }
+        options = (f"--{name}={value}" for name, value in given.items() if value)
+        return submit_job(("--nodes=1", "--ntasks=1", *options, str(script)), {})
+
+
+@contextmanager
+def open_queue(
+    words: Sequence[str], cluster: ClusterSettings, *, fresh: bool
+) -> Iterator[JobQueue]:
+    """A queue whose jobs are cancelled if Slurm refuses any.
+
+    Args:
+        words: the command line of this search.
+        cluster: partition and account of the last job.
+        fresh: queue points, too, whose folder holds a measurement already.
+    """
+    queue = JobQueue(words, cluster, fresh=fresh)
     try:
-        for name in names:
-            if jobs.is_kept and not fresh and isinstance(jobs.read(name), Measurement):
-                continue
-            jobs.clear(name)
-            numbers.append(_submit(jobs, name))
+        yield queue
     except BaseException:
-        if numbers:
-            cancel_jobs(*numbers)
+        if queue.numbers:
+            cancel_jobs(*queue.numbers)
         raise
-    return tuple(numbers)
 
 
 def _submit(jobs: JobFiles[AnyPoint], name: str) -> int:
     log = str(jobs.folder(name) / "slurm-%j.out")
     return submit_job((f"--output={log}", str(jobs.script(name))), {})
-
-
-def submit_collection(
-    files: tuple[ResultsPaths, Path],
-    numbers: tuple[int, ...],
-    words: Sequence[str],
-    cluster: ClusterSettings,
-) -> int:
-    """Queue a last job that writes the results once the others have ended.
-
-    Args:
-        files: the search's folder, and the path of the job's script.
-        numbers: jobs to wait for; they are cancelled if Slurm refuses this one.
-        words: the command line of this search.
-        cluster: partition and account of the job.
-    """
-    paths, script = files
-    log = shlex.quote(str(paths.results / "collect.log"))
-    again = shlex.join(
-        (*OUR_COMMAND, "search", "--collect", *(w for w in words if w != "--submit-only"))
-    )
-    here = shlex.quote(str(Path.cwd()))
-    paths.write(script, f"#!/bin/sh\nexec >{log} 2>&1\ncd {here} || exit\nexec {again}\n")
-    options = [f"--dependency=afterany:{':'.join(map(str, numbers))}", "--output=/dev/null"]
-    options += [f"--partition={cluster.partition}"] if cluster.partition else []
-    options += [f"--account={cluster.account}"] if cluster.account else []
-    try:
-        return submit_job(("--nodes=1", "--ntasks=1", *options, str(script)), {})
-    except BaseException:
-        cancel_jobs(*numbers)
-        raise

@@ -24,8 +24,9 @@ from ..export import nemo1_script
 from ..report import JOB_LOG, read_run
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
-from .question import RECIPE, SearchQuestion
-from .settings import ClusterKind, ClusterSettings
+from .prepare import Prepared
+from .question import RECIPE
+from .settings import ClusterKind, ClusterSettings, SearchSettings
 
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
@@ -37,34 +38,25 @@ class SlurmJob:
     """A job of Slurm.
 
     Attributes:
-        command: a text for a shell.
-        further: commands after it, each a separate step.
-        tasks: number on all nodes; None: ``tasks_per_node`` of each node.
-        dependency: ``singleton``, or numbers of jobs that have ended before.
-        output: path of the job's own log.
+        commands: texts for a shell, each a separate step.
         cluster: the requested resources; None and empty omit an option.
         flags: of ``srun``, already quoted.
         time: Slurm's time limit.
     """
 
     name: str
-    command: str
+    commands: Sequence[str]
     nodes: int
     tasks_per_node: int
     cluster: ClusterSettings
     flags: str
     time: str
-    further: tuple[str, ...] = ()
-    tasks: int | None = None
-    dependency: str | tuple[int, ...] | None = None
-    output: str | None = None
 
 
 def sbatch_text(job: SlurmJob) -> str:
     """The whole script, with its last newline."""
     options = "".join(f"#SBATCH {option}\n" for option in _options(job))
-    commands = (job.command, *job.further)
-    steps = "".join(f"srun {job.flags} sh -c {_quote(text)}\n\n" for text in commands)
+    steps = "".join(f"srun {job.flags} sh -c {_quote(text)}\n\n" for text in job.commands)
     return f"{SHEBANG}\n{options}\n{steps}set +x\n"
 
 
@@ -88,14 +80,10 @@ def container_flags(container: str, mounts: Iterable[str], others: Iterable[str]
 def _options(job: SlurmJob) -> Iterator[str]:
     cluster = job.cluster
     yield f"--nodes={job.nodes}"
-    if job.tasks is not None:
-        yield f"--ntasks={job.tasks}"
     yield f"--ntasks-per-node={job.tasks_per_node}"
     for name in ("gpus_per_task", "gpus_per_node"):
         if (number := getattr(cluster, name)) is not None:
             yield f"--{name.replace('_', '-')}={number}"
-    if job.dependency:
-        yield f"--dependency={_option(_dependency(job.dependency))}"
     for flag, value in (("-p", cluster.partition), ("-A", cluster.account)):
         if value:
             yield f"{flag} {_option(value)}"
@@ -105,7 +93,6 @@ def _options(job: SlurmJob) -> Iterator[str]:
     yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
     texts = {
         "exclude": _option(",".join(cluster.exclude)),
-        "output": job.output and _option(job.output),
         "comment": cluster.comment and _quote(_one_line(cluster.comment)),
         "nodelist": cluster.nodelist and _option(cluster.nodelist),
         "time": _option(job.time),
@@ -145,10 +132,6 @@ def _further_option(text: str) -> str:
     if not text.startswith("-"):
         raise ConfigError(f"cluster.sbatch_args has {text!r}, but options begin with a hyphen.")
     return _one_line(text)
-
-
-def _dependency(after: str | tuple[int, ...]) -> str:
-    return after if isinstance(after, str) else f"afterany:{':'.join(map(str, after))}"
 
 
 def _words(text: str) -> list[str]:
@@ -195,23 +178,23 @@ _UNGIVEN = "???"
 _HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
 
-def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
+def job_text(prepared: Prepared, candidate: SearchCandidate) -> str:
     """The batch script of a candidate, or its command on Base Command."""
-    tracking, key = question.settings.tracking, ""
-    if tracking.trackers and tracking.wandb_key_file is not None:
-        file = shlex.quote(str(Path(tracking.wandb_key_file).absolute()))
+    settings, key = prepared.settings, ""
+    if settings.tracking.trackers and settings.tracking.wandb_key_file is not None:
+        file = shlex.quote(str(Path(settings.tracking.wandb_key_file).absolute()))
         key = f'WANDB_API_KEY="$(head -n 1 {file})" '
     return job_script(
-        question,
+        settings,
         candidate.name,
-        (f"{key}{training_command(question, candidate)}",),
-        size=(nodes, question.gpus_per_node),
-        log=SearchFolder(question.settings.train.logs).run(candidate.name) / "log_%j",
+        (f"{key}{training_command(prepared, candidate)}",),
+        size=(prepared.found.nodes, prepared.question.gpus_per_node),
+        log=SearchFolder(settings.train.logs).run(candidate.name) / "log_%j",
     )
 
 
 def job_script(
-    question: SearchQuestion,
+    settings: SearchSettings,
     name: str,
     commands: Sequence[str],
     *,
@@ -222,14 +205,14 @@ def job_script(
     """Commands, one after the other, as a job of Slurm or as a script for Base Command.
 
     Args:
-        question: its settings have the resources to request of Slurm.
+        settings: the resources to request of Slurm, and folders.
         name: of the job, after the user's prefix.
         commands: texts for a shell.
         size: nodes, and tasks of each.
         log: path of the job's logs, without their suffix.
         is_inference: the container and the time limit come from the inference settings.
     """
-    settings, (nodes, tasks) = question.settings, size
+    nodes, tasks = size
     if settings.cluster.kind is ClusterKind.BCP:
         prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
         lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
@@ -239,25 +222,25 @@ def job_script(
     minutes = minutes_limit(max(1, round(settings.train.max_minutes)))
     own = settings.cluster.gpus_per_node
     is_given = own is None or "cluster.gpus_per_node" in settings.given
-    cluster = replace(settings.cluster, gpus_per_node=own if is_given else question.gpus_per_node)
+    each = own if is_given else settings.train.gpus_per_node
+    cluster = replace(settings.cluster, gpus_per_node=each)
     return sbatch_text(
         SlurmJob(
             name=f"{cluster.job_name_prefix}{name}",
-            command=commands[0],
-            further=tuple(commands[1:]),
+            commands=commands,
             nodes=nodes,
             tasks_per_node=tasks,
             cluster=cluster,
-            flags=container_flags(container, _mounts(question), cluster.srun_args, str(log)),
+            flags=container_flags(container, _mounts(settings), cluster.srun_args, str(log)),
             time=settings.inference.time_limit if is_inference else minutes,
         )
     )
 
 
-def training_command(question: SearchQuestion, candidate: SearchCandidate) -> str:
+def training_command(prepared: Prepared, candidate: SearchCandidate) -> str:
     """NeMo's own pretraining of a candidate's file; NeMo 2.0 runs a script."""
-    logs, data = question.settings.train.logs, question.settings.paths.data or _UNGIVEN
-    folder = SearchFolder(logs)
+    question, data = prepared.question, prepared.settings.paths.data or _UNGIVEN
+    folder = SearchFolder(question.scope.logs)
     if RECIPE in question.base:
         return shlex.join(("python3", "-u", str(folder.script(candidate.name))))
     script = nemo1_script(question.family.name)
@@ -282,12 +265,11 @@ def _hydra(value: str) -> str:
     return f"'{escaped}'"
 
 
-def _mounts(question: SearchQuestion) -> tuple[str, ...]:
+def _mounts(settings: SearchSettings) -> tuple[str, ...]:
     """Tool, results and data at their own places, then the user's additions."""
-    paths = question.settings.paths
-    logs = question.settings.train.logs
+    paths, logs = settings.paths, settings.train.logs
     results = (paths.results, *(() if logs.is_relative_to(paths.results) else (str(logs),)))
-    key = question.settings.tracking.wandb_key_file
+    key = settings.tracking.wandb_key_file
     own = (paths.tool, *results, paths.data, key and str(Path(key).absolute()))
     return tuple(dict.fromkeys(mount for mount in (*own, *paths.mounts) if mount))
 
@@ -297,15 +279,15 @@ class NemoJobs:
 
     is_kept = False
 
-    def __init__(self, question: SearchQuestion, nodes: int) -> None:
-        self._question, self._nodes = question, nodes
-        self.kind = question.settings.cluster.kind
-        self._folder = SearchFolder(question.settings.train.logs.absolute())
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared, self._question = prepared, prepared.question
+        self._nodes, self.kind = prepared.found.nodes, prepared.settings.cluster.kind
+        self._folder = SearchFolder(prepared.question.scope.logs)
         self.paths = self._folder.runs
 
     @property
     def fingerprint(self) -> Fingerprint:
-        question, paths = self._question, self._question.settings.paths
+        question, paths = self._question, self._prepared.settings.paths
         return Fingerprint(
             script="nemo",
             arguments=tuple(str(part) for part in (paths.container, paths.data, *paths.mounts)),
@@ -317,7 +299,7 @@ class NemoJobs:
     def write(self, points: Sequence[SearchCandidate]) -> None:
         """Write the base, and each candidate's configuration, recipe and job."""
         question, folder = self._question, self._folder
-        jobs = {one.name: job_text(question, one, self._nodes) for one in points}
+        jobs = {one.name: job_text(self._prepared, one) for one in points}
         write_documents(question, folder, points)
         for one in points if RECIPE in question.base else ():
             document = candidate_document(question, one, self._nodes)
@@ -349,7 +331,7 @@ class NemoJobs:
             JOB_LOG,
             samples=question.global_batch,
             gpus=self._nodes * question.gpus_per_node,
-            gpu_bytes=int(question.settings.train.gpu_memory_gb * _GB),
+            gpu_bytes=int(question.model.asked.gpu_memory_gb * _GB),
         )
 
 

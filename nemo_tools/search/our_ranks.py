@@ -40,7 +40,7 @@ from autoconf_launch.launcher.hosts import (
 )
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.live import LinesView
-from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
+from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
     ProfileFailedError,
@@ -55,9 +55,8 @@ from autoconf_launch.launcher.tuning import (
 
 from .candidate_file import SearchFolder, write_documents
 from .candidates import SearchCandidate
-from .hp_search import Chosen, HpRuns, HpSearch, OpenRuns, Runner, opening_launches, trials_of
+from .hp_search import Chosen, HpRuns, OpenRuns, Runner, opening_launches, trials_of
 from .job_runs import JOBS_AT_ONCE
-from .jobs import sbatch_words
 from .outcome import (
     all_too_slow,
     are_extrapolated,
@@ -67,10 +66,8 @@ from .outcome import (
     training_limits,
     why_too_slow,
 )
-from .prepare import Prepared
-from .settings import ClusterKind, GridKind
+from .question import GridKind, SearchQuestion
 from .this_machine import (
-    local_request,
     runtime_extras,
     split_trainable,
     why_no_candidate,
@@ -155,50 +152,34 @@ _LEAST_PROFILE_S = 600.0
 
 
 def request_of(
-    prepared: Prepared, folder: SearchFolder, listener: Listener | None = None
+    question: SearchQuestion,
+    folder: SearchFolder,
+    launch: LaunchRequest,
+    listener: Listener | None = None,
 ) -> LaunchRequest:
     """The pretraining of the base configuration; writes the two files that ranks read.
 
     ``listener`` is notified while a queue is awaited.
     """
-    question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.completed_base)
-    cluster = find_cluster(launch_request(prepared), listener)
+    cluster = find_cluster(launch, listener)
     document = builtin_document(question.completed_base, micro_batch=1)  # the smallest first
     if all(device.name.startswith("cpu") for device in cluster.devices):
         document = document.with_value(("bf16", "enabled"), False)
     config = folder.write_for_ranks("runtime", document)
     words = (
         *("--base-config", str(base), "--config", str(config)),
-        *("--steps", str(settings.train.max_steps + 1)),
+        *("--steps", str(question.scope.max_steps + 1)),
     )
     return replace(
-        launch_request(prepared),
+        launch,
         script=_SCRIPT,
         kind="module",
         script_args=words,
         local_rank_flag="",
         autotuning="tune",
-        trial_timeout_s=max(_LEAST_PROFILE_S, 60.0 * settings.train.max_minutes),
-        tracking=settings.tracking,
-        argv=("search", f"search_config={settings.choice}", *sorted(settings.given)),
+        trial_timeout_s=max(_LEAST_PROFILE_S, 60.0 * question.scope.max_minutes),
     )
-
-
-def launch_request(prepared: Prepared) -> LaunchRequest:
-    """A launch of nothing yet: on this machine, by jobs of Slurm, or inside Base Command."""
-    question, cluster = prepared.question, prepared.settings.cluster
-    if cluster.kind is ClusterKind.LOCAL:
-        return local_request(question.gpus)
-    words = sbatch_words(cluster, question.name) if cluster.kind is ClusterKind.BCM else ()
-    return replace(
-        local_request(question.gpus_per_node),
-        hosts=HostChoice(nodes=question.nodes),
-        remote=RemoteAccess(engine=_ENGINES[cluster.kind], arguments=words),
-    )
-
-
-_ENGINES = {ClusterKind.BCM: "sbatch", ClusterKind.BCP: "bcprun"}
 
 
 _UNPROFILED = (
@@ -209,17 +190,31 @@ _Some: TypeAlias = tuple[SearchCandidate, ...]
 
 
 class OurRanks(Runner[SearchCandidate]):
-    """Trains candidates with our runtime: on this machine, or in jobs."""
+    """Trains candidates with our runtime, on this machine or in jobs.
 
-    def __init__(self, prepared: Prepared, folder: SearchFolder, listener: Listener) -> None:
-        self._prepared, self._folder = prepared, folder
-        kind = prepared.settings.cluster.kind
-        is_local = kind is ClusterKind.LOCAL
-        self._request = request_of(prepared, folder, None if is_local else listener)
+    Attributes:
+        limits: of each run.
+
+    Args:
+        question: the training.
+        folder: of the search.
+        launch: of nothing yet: the machines, the trackers and the command line.
+        listener: notified while a queue is awaited.
+    """
+
+    def __init__(
+        self,
+        question: SearchQuestion,
+        folder: SearchFolder,
+        launch: LaunchRequest,
+        listener: Listener | None = None,
+    ) -> None:
+        self._question, self._folder = question, folder
+        self._request = request_of(question, folder, launch, listener)
         self._source = find_script_source(self._request)
         self._cluster = find_cluster(self._request)
-        self._limits = training_limits(prepared, self._request.stall_timeout_s)
-        self.at_once = JOBS_AT_ONCE if kind is ClusterKind.BCM else 1
+        self.limits = training_limits(question, self._request.stall_timeout_s)
+        self.at_once = JOBS_AT_ONCE if launch.remote.engine == "sbatch" else 1
         self.device = self._cluster.devices[0].name
         self._files = TrialFiles(
             request=self._request,
@@ -228,20 +223,11 @@ class OurRanks(Runner[SearchCandidate]):
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-            bound=(self._limits.steps, self._limits.steps_s),
+            bound=(self.limits.steps, self.limits.steps_s),
         )
 
-    def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchCandidate]:
-        """Profile the model, order the candidates, write and run them, and repeat the best.
-
-        Raises:
-            NothingFeasibleError: the model cannot be trained here, or no step within the minutes.
-        """
-        search = HpSearch(points=self._prepared.found.candidates, runner=self, limits=self._limits)
-        return search.run(listener, fresh=fresh)
-
     def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
-        question = self._prepared.question
+        question = self._question
         feed = Feed(question.family.name, f"{question.size_b:.10g}b")
         launch = self._request, self._cluster, feed
         parts = self._files, self._backend
@@ -251,17 +237,17 @@ class OurRanks(Runner[SearchCandidate]):
         return engine_for(self._request, self._cluster, listener, forks=True)
 
     def choose(self, points: _Some, runs: OpenRuns) -> Chosen[SearchCandidate]:
-        train = self._prepared.settings.train
+        question = self._question
         training = configured_workload(resolve(self._source.config, world_size=1))
-        spec = self._profile(runs)
+        spec = self._profile(points, runs)
         workload = replace(training, model=spec)
         trainable, rejected = split_trainable(spec, points)
         if not trainable:
-            raise NothingFeasibleError(why_no_candidate(self._prepared.question, rejected))
+            raise NothingFeasibleError(why_no_candidate(question, rejected))
         chosen, too_slow = self._order(trainable, workload)
         if not chosen:
-            raise NothingFeasibleError(all_too_slow(too_slow, train.max_minutes))
-        write_documents(self._prepared.question, self._folder, chosen)
+            raise NothingFeasibleError(all_too_slow(too_slow, question.scope.max_minutes))
+        write_documents(question, self._folder, chosen)
         slow = ((one, why_too_slow(one)) for one in too_slow)
         return Chosen(
             points=chosen,
@@ -270,7 +256,7 @@ class OurRanks(Runner[SearchCandidate]):
         )
 
     def counts(self, record: Record) -> bool:
-        return counts(record, self._prepared.settings.train.max_minutes)
+        return counts(record, self._question.scope.max_minutes)
 
     def measure_again(self, found: HpRuns[SearchCandidate], runs: OpenRuns) -> tuple[Record, ...]:
         if found.stop.is_error or are_extrapolated(found.records):
@@ -288,17 +274,17 @@ class OurRanks(Runner[SearchCandidate]):
             measured,
             runs.control,
             listener=runs.listener,
-            limits=self._limits.launch,
+            limits=self.limits.launch,
             earlier=runs.opened.contents,
             soak_asked=0,
         ).playoff
 
-    def _profile(self, runs: OpenRuns) -> ModelSpec | None:
+    def _profile(self, points: _Some, runs: OpenRuns) -> ModelSpec | None:
         path = self._folder.runs.profile / MODEL_INFO_FILE
         event = ModelProfiled(spec=read_model_info(path), wall_s=None)
         if not runs.opened.contents.profiled:
-            found, request = self._prepared.found.candidates, self._request
-            first = min(found, key=lambda one: math.prod(one.layout.mesh))
+            request = self._request
+            first = min(points, key=lambda one: math.prod(one.layout.mesh))
             (trial,) = trials_of([first], self.candidate)
             try:
                 event = run_profile(
@@ -317,7 +303,7 @@ class OurRanks(Runner[SearchCandidate]):
                 failure = error.failure
                 if failure.kind is not FailureKind.TIMED_OUT:
                     raise NothingFeasibleError(
-                        f"{self._prepared.question.name} cannot be trained here "
+                        f"{self._question.name} cannot be trained here "
                         f"({failure.kind.value}: {failure.detail}); the output of its first run "
                         f"is in {self._folder.runs.profile}.",
                         failure.log_tail,
@@ -332,20 +318,20 @@ class OurRanks(Runner[SearchCandidate]):
 
         Ours is by predicted time; candidates that may lack time come last.
         """
-        train = self._prepared.settings.train
+        scope = self._question.scope
         priced = order_candidates(found, self.candidate, workload, self._cluster)
-        if self._prepared.settings.grid is GridKind.NEMO:
+        if scope.grid is GridKind.NEMO:
             times = {one.name: one.step_s for one in priced}
             priced = tuple(replace(one, step_s=times[one.name]) for one in found)
         else:
-            priced = in_time_first(priced, train.max_minutes)
-        too_slow = tuple(one for one in priced if is_too_slow(one, train.max_minutes))
+            priced = in_time_first(priced, scope.max_minutes)
+        too_slow = tuple(one for one in priced if is_too_slow(one, scope.max_minutes))
         kept = tuple(one for one in priced if one not in too_slow)
-        return kept[: train.limit_runs or None], too_slow
+        return kept[: scope.limit_runs or None], too_slow
 
     def candidate(self, point: SearchCandidate) -> Candidate:
         """A candidate as the runtime reads it, with the knobs of its ZeRO stage."""
-        extras = runtime_extras(self._prepared.question, point)
+        extras = runtime_extras(self._question, point)
         bare = Candidate(layout=point.layout, extras=extras)
         document = BuiltinDialect().render(bare, self._source, "").config
         resolved = resolve(document, world_size=len(self._cluster.devices))

@@ -16,9 +16,8 @@ from autoconf_launch.launcher.tuning import TrialLimits
 
 from ..report import NOT_STARTED, SearchOutcome, SearchRun, without_impossible
 from .candidate_file import knobs_of, training_document
-from .candidates import SearchCandidate, gpu_peak_flops_per_s
+from .candidates import CandidateList, SearchCandidate, gpu_peak_flops_per_s
 from .hp_search import HpRuns, RunLimits
-from .prepare import Prepared
 from .question import SearchQuestion, decoder_tokens
 
 _STEPS_SHARE = 0.9
@@ -32,14 +31,14 @@ _SAME_TIME = 0.95
 """Share of a run's minutes above which an earlier run had as many."""
 
 
-def training_limits(prepared: Prepared, stall_s: float, spare_s: float = 0.0) -> RunLimits:
+def training_limits(question: SearchQuestion, stall_s: float, spare_s: float = 0.0) -> RunLimits:
     """Limits of a training run; ``spare_s`` is for a scheduler that ends it first."""
-    train = prepared.settings.train
+    scope = question.scope
     return RunLimits(
-        steps=train.max_steps,
-        steps_s=_steps_limit_s(train.max_minutes),
+        steps=scope.max_steps,
+        steps_s=_steps_limit_s(scope.max_minutes),
         launch=TrialLimits(
-            timeout_s=_run_limit_s(train.max_minutes) + spare_s,
+            timeout_s=_run_limit_s(scope.max_minutes) + spare_s,
             stall_s=stall_s,
             timeout_by="max_minutes_per_run",
         ),
@@ -104,17 +103,23 @@ def why_too_slow(one: SearchCandidate) -> Failure:
     return Failure(kind=FailureKind.TIMED_OUT, detail=detail)
 
 
-def outcome_of(prepared: Prepared, runs: HpRuns[SearchCandidate]) -> SearchOutcome:
+def outcome_of(
+    question: SearchQuestion,
+    found: CandidateList,
+    runs: HpRuns[SearchCandidate],
+    notes: tuple[str, ...],
+) -> SearchOutcome:
     """Every candidate, measured, failed or not started, in the order of the search."""
-    usd = prepared.settings.cluster.usd_per_gpu_hour
+    usd = question.scope.usd_per_gpu_hour
+    rejected = ((one.candidate, one.failure) for one in found.rejected)
     return question_outcome(
-        prepared.question,
-        _runs(prepared, runs),
-        nodes=prepared.found.nodes,
+        question,
+        _runs(question, runs, (*runs.outcomes(), *rejected)),
+        nodes=found.nodes,
         gpu=runs.device,
         usd_per_gpu_hour=usd,
         price="" if usd is None else "as given",
-        notes=prepared.notes,
+        notes=notes,
     )
 
 
@@ -127,20 +132,20 @@ def question_outcome(
     **others: Any,
 ) -> SearchOutcome:
     """Runs of a question, without step times that its GPU, or the named one, cannot reach."""
-    train, shape = question.settings.train, question.model.shape
+    asked, shape = question.model.asked, question.model.shape
     found = SearchOutcome(
         size_b=question.size_b,
         nodes=nodes,
         gpus_per_node=question.gpus_per_node,
-        tokens_b=train.tokens_b,
+        tokens_b=question.tokens_b,
         shape=SampleShape(
             family=question.family,
             layers=shape.layers,
             hidden=shape.hidden,
             ffn=shape.ffn,
-            vocabulary=train.vocabulary,
-            sequence=train.sequence,
-            decoder_sequence=decoder_tokens(question.base, train.sequence),
+            vocabulary=asked.vocabulary,
+            sequence=asked.sequence,
+            decoder_sequence=decoder_tokens(question.base, asked.sequence),
         ),
         base=question.base,
         runs=tuple(runs),
@@ -150,26 +155,28 @@ def question_outcome(
     return without_impossible(found)
 
 
-def _runs(prepared: Prepared, runs: HpRuns[SearchCandidate]) -> Iterator[SearchRun]:
+def _runs(
+    question: SearchQuestion,
+    runs: HpRuns[SearchCandidate],
+    outcomes: Iterable[tuple[SearchCandidate, Record | Failure]],
+) -> Iterator[SearchRun]:
     finals: dict[str, list[Measurement]] = {}
     for record in runs.finals:
         if record.measurement is not None:
             name = record.trial.name.removesuffix(FINAL_SUFFIX)
             finals.setdefault(name, []).append(record.measurement)
-    rejected = ((one.candidate, one.failure) for one in prepared.found.rejected)
-    minutes = prepared.settings.train.max_minutes
-    for one, found in (*runs.outcomes(), *rejected):
+    for one, found in outcomes:
         run = SearchRun(
             name=one.name,
             point=one.point,
             global_batch=one.layout.global_batch,
-            config=training_document(prepared.question, one),
+            config=training_document(question, one),
             knobs=knobs_of(one),
         )
         if isinstance(found, Failure):
             yield replace(run, failure=found)
         elif found.failure is not None:
-            yield replace(run, failure=_in_our_words(found.failure, minutes))
+            yield replace(run, failure=_in_our_words(found.failure, question.scope.max_minutes))
         elif found.measurement is not None:
             made = (found.measurement, *finals.get(one.name, ()))
             whole = replace(run, whole_micro_batches=one.layout.accumulation)

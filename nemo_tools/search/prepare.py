@@ -1,45 +1,49 @@
 """From the words of a command line to all that a search would do; nothing is launched or written.
 
-Hydra only composes files and OmegaConf resolves interpolations: nothing of a file is run.
-
-Sources: conf/ of the BigNLP HP tool (22.04 to 22.06) and of NeMo-Framework-Launcher's
-auto_configurator (23.03 to 24.12).
+The model's size is given or recommended; its configuration is NeMo's table, ours, or the user's
+file.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from tabulate import tabulate
-
-from autoconf_launch.autotuner.sizing import Family, builtin_document, nearest_predefined
-from autoconf_launch.core import ConfigError, RawConfig, dotted_name, nearest_known
-from autoconf_launch.launcher.config_file import config_text, parse_yaml
+from autoconf_launch.autotuner.sizing import (
+    Budget,
+    ChosenModel,
+    Family,
+    ModelQuestion,
+    RunPlan,
+    builtin_document,
+    choose_model,
+    exact_training_days,
+    family_named,
+    recommended_size_b,
+)
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
+from autoconf_launch.launcher.estimates import base_document, custom_model
 from autoconf_launch.launcher.export import export_base
-from autoconf_launch.tuning_spaces import CONF, predefined_searches, usual_of
+from autoconf_launch.tuning_spaces import generation_of, shipped_base_config, tables, usual_of
 
 from ..search_flags import SearchRequest
 from .candidate_file import candidate_document, with_data_sets
-from .candidates import (
-    CandidateList,
-    SearchMachines,
-    candidates_of,
-    search_machines,
+from .candidates import CandidateList, SearchMachines, candidates_of, search_machines
+from .compose import Composed, compose
+from .question import (
+    RECIPE,
+    SearchQuestion,
+    batch_path,
+    notes_on_rules,
+    section,
+    with_facts,
 )
-from .question import RECIPE, SearchQuestion, notes_on_rules, question_of
 from .settings import (
-    KNOWN,
     OLD_TOOL,
     TIMELESS,
     TRAIN,
+    ClusterKind,
     ClusterSettings,
     InferenceSettings,
     PathSettings,
@@ -51,231 +55,18 @@ from .settings import (
 )
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
-GROUPS = ("cluster", "search_config")
-"""Keys whose value names a file of their folder."""
-_HYDRA = "hydra"
-_BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
-
-
-def require_known(keys: Iterable[str]) -> None:
-    """Check that each key is known."""
-    for key in keys:
-        if key not in KNOWN and key.partition(".")[0].partition("/")[0] != _HYDRA:
-            raise ConfigError(f"{key} is unknown; {_nearest(key)}")
-
-
-def _nearest(key: str) -> str:
-    """Names like this one, by the last word first: people skip the sections."""
-    last = key.rpartition(".")[2]
-    near = [
-        *([_BY_LAST[last]] if last in _BY_LAST else []),
-        *get_close_matches(key, sorted(KNOWN), n=1),
-        *(_BY_LAST[word] for word in get_close_matches(last, sorted(_BY_LAST), n=1)),
-    ]
-    if near:
-        return f"did you mean '{near[0]}'?"
-    return "keys are those of NVIDIA's conf/config.yaml, such as search_config=gpt3/5b."
-
-
-_NODES = dotted_name((*TRAIN, "num_nodes"))
-_BCP_NODES = "$NGC_ARRAY_SIZE"
-_BCP_VARIABLE = "NGC_ARRAY_SIZE"
-_TOOL = "auto_configurator_path"
-_OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
-_HERE = "."
-_SIZE = re.compile(r"[0-9]+(\.[0-9]+)?")
-_NODE_LIST = "cluster.nodelist"
-_HOSTS = re.compile(r"[\w.,-]*[\w-]\[[\w.,\[\]-]+")
-"""Slurm's way to write hosts, ``n[3-4],m7``, which hydra's grammar lacks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """``key=value`` of the command line; ``value`` as hydra reads it."""
-
-    key: str
-    value: str
-
-    @property
-    def text(self) -> str:
-        """Hydra's override: a group is chosen, any other key is set even if no file has it."""
-        if self.key in GROUPS:
-            return f"{self.key}={self.value.removesuffix('.yaml')}"
-        prefix = "" if self.key.startswith("hydra") else "++"
-        is_bare = self.key == _NODE_LIST and _HOSTS.fullmatch(self.value) is not None
-        value = f"'{self.value}'" if is_bare else self.value
-        return f"{prefix}{self.key}={value}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composed:
-    """A composed document without interpolations.
-
-    Attributes:
-        choice: the search configuration by its name, such as ``gpt3/5b``.
-        given: keys of the command line.
-        has_paths: whether the user named the folder of NVIDIA's tool or ours.
-        notes: values that were read otherwise than written.
-    """
-
-    document: RawConfig
-    choice: str
-    given: frozenset[str]
-    has_paths: bool
-    notes: tuple[str, ...] = ()
-
-
-def compose(arguments: Sequence[str], folder: Path | None = None) -> Composed:
-    """Compose ``config.yaml`` of a folder with overrides, as ``python3 main.py`` would.
-
-    Args:
-        arguments: ``key=value`` words.
-        folder: the user's own; files that it lacks are taken from ours.
-
-    Raises:
-        ConfigError: hydra is missing, a key or name is unknown, or a file cannot be read.
-    """
-    overrides, notes = _bcp_nodes(tuple(_parse_overrides(arguments)))
-    require_known(override.key for override in overrides)
-    _check_choices(overrides, folder)
-    found = _compose_config(overrides, folder)
-    given = frozenset(override.key for override in overrides)
-    kind = found.document.get(("cluster_type",))
-    if "cluster" not in given and kind in ("bcp", "local"):
-        chosen = Override(key="cluster", value=str(kind))
-        found = _compose_config((*overrides, chosen), folder)
-    require_known(dotted_name(path) for path, _ in found.document.leaves() if path[0] != "hydra")
-    return replace(found, given=given, notes=notes)
-
-
-def _parse_overrides(arguments: Iterable[str]) -> Iterator[Override]:
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals or not key.lstrip("+").strip() or argument.startswith("-"):
-            raise ConfigError(
-                f"{argument!r} must be key=value, such as search_config=gpt3/5b; see "
-                "autoconf-launch search --help."
-            )
-        yield Override(key=key.lstrip("+").strip(), value=value.strip())
-
-
-def _bcp_nodes(overrides: tuple[Override, ...]) -> tuple[tuple[Override, ...], tuple[str, ...]]:
-    """``num_nodes=$NGC_ARRAY_SIZE`` if no shell, or no Base Command, has replaced it."""
-    kept, notes = [], []
-    for override in overrides:
-        if override.key != _NODES or override.value not in ("", _BCP_NODES):
-            kept.append(override)
-        elif value := os.environ.get(_BCP_VARIABLE):
-            kept.append(replace(override, value=value))
-        else:
-            notes.append(
-                f"{_BCP_VARIABLE} is not set here, as Base Command Platform does; num_nodes is "
-                "that of the search configuration."
-            )
-    return tuple(kept), tuple(notes)
-
-
-def _check_choices(overrides: Iterable[Override], folder: Path | None) -> None:
-    for override in overrides:
-        if override.key in GROUPS:
-            names = _names(override.key, folder)
-            if override.value.removesuffix(".yaml") not in names:
-                near = _nearest_size(override) or nearest_known(override.value, names)
-                raise ConfigError(f"{override.key}={override.value} is unknown; {near}")
-
-
-def _nearest_size(override: Override) -> str:
-    found = re.fullmatch(r"(\w+)/([0-9.]+)b(?:\.yaml)?", override.value.lower())
-    size = _SIZE.fullmatch(found[2]) if found else None
-    if override.key != "search_config" or found is None or size is None:
-        return ""
-    family = Family(found[1]).predefined
-    name = nearest_predefined(predefined_searches(), family, float(size[0]))
-    return f"did you mean '{name}'?" if name else ""
-
-
-def _names(group: str, folder: Path | None) -> tuple[str, ...]:
-    roots = [root / group for root in (folder, CONF) if root is not None]
-    found = {
-        path.relative_to(root).with_suffix("").as_posix()
-        for root in roots
-        for path in root.rglob("*.yaml")
-    }
-    return tuple(sorted(found))
-
-
-def _compose_config(overrides: Sequence[Override], folder: Path | None) -> Composed:
-    hydra, omegaconf = _libraries()
-    texts = [override.text for override in overrides]
-    if folder is not None:
-        texts.append(f"hydra.searchpath=[file://{CONF}]")
-    where = str((folder or CONF).resolve())
-    if folder is not None:
-        _check_files(folder, overrides)
-    try:
-        with hydra.initialize_config_dir(where, version_base="1.3"):
-            config = hydra.compose("config", overrides=texts, return_hydra_config=True)
-        return _resolve_config(omegaconf.OmegaConf, config, {one.key for one in overrides})
-    except Exception as error:  # of these libraries; a bad file gives ones of Python, too
-        raise ConfigError(f"{where}: {_one_line(error)}") from error
-
-
-def _check_files(folder: Path, overrides: Iterable[Override]) -> None:
-    """Refuse files that are not regular, and hydra's extensions to plain YAML in them."""
-    chosen = {Path("config.yaml")}
-    for override in overrides:
-        if override.key in GROUPS:
-            chosen.add(Path(override.key, f"{override.value.removesuffix('.yaml')}.yaml"))
-    for path in sorted(folder.rglob("*.yaml")):
-        text = config_text(path)
-        if path.relative_to(folder) in chosen:
-            parse_yaml(text, str(path))
-
-
-def _libraries() -> tuple[Any, Any]:
-    try:
-        return import_module("hydra"), import_module("omegaconf")
-    except ImportError as error:
-        raise ConfigError(
-            "search reads its configuration with hydra, which is not installed here; run "
-            "pip install 'autoconf-launch[search]'."
-        ) from error
-
-
-def _resolve_config(omega: Any, config: Any, given: set[str]) -> Composed:
-    choice = str(config.hydra.runtime.choices["search_config"])
-    omega.set_readonly(config, False)
-    omega.set_struct(config, False)
-    if "search_config_value" not in given:
-        config["search_config_value"] = choice  # hydra's own resolver needs hydra.main
-    has_paths = _set_paths(omega, config, given)
-    del config["hydra"]
-    document = omega.to_container(config, resolve=True, throw_on_missing=True)
-    return Composed(
-        document=RawConfig(document), choice=choice, given=frozenset(), has_paths=has_paths
-    )
-
-
-def _set_paths(omega: Any, config: Any, given: set[str]) -> bool:
-    """Set the tool's folder: as given, by its old name, or ours; True if the user gave one."""
-    old = config.get(OLD_TOOL) if not _is_missing(omega, config, OLD_TOOL) else None
-    if old and "data_dir" not in given and OLD_TOOL in given:
-        config["data_dir"] = _OLD_DATA
-    if not _is_missing(omega, config, _TOOL) and config.get(_TOOL) is not None:
-        return True
-    config[_TOOL] = old or _HERE
-    if _is_missing(omega, config, OLD_TOOL) and OLD_TOOL in config:
-        config[OLD_TOOL] = config[_TOOL]
-    return bool(old)
-
-
-def _is_missing(omega: Any, config: Any, key: str) -> bool:
-    return bool(omega.is_missing(config, key))
-
-
-def _one_line(error: Exception) -> str:
-    """The first lines state the error; the others its place in hydra."""
-    return " ".join(" ".join(str(error).split("\n")[:2]).split())
+_INDEX_FOLDER = "data_index_files"
+_LENGTH = dotted_name((*TRAIN, "seq_length"))
+_LENGTHS: tuple[KeyPath, ...] = (
+    ("data", "seq_length"),
+    (*RECIPE, "seq_length"),
+    ("model", "data", "seq_length"),
+    ("model", "encoder_seq_length"),
+    ("model", "seq_length"),
+    ("model", "max_position_embeddings"),
+)
+_MADE_HERE = ("autoconf", "parameters")
+"""Stands in a base configuration of ours, not in a user's whole file."""
 
 
 def read_settings(composed: Composed) -> SearchSettings:
@@ -323,18 +114,125 @@ def _paths(composed: Composed) -> PathSettings:
     )
 
 
+def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> SearchQuestion:
+    """Recommend a size if none is given, and derive the base configuration.
+
+    Raises:
+        ConfigError: the size is above the family's limit, the budget gives none, or the
+            user's file cannot be read.
+    """
+    train = settings.train
+    family = family_named(train.family)
+    budget = Budget(
+        gpus=nodes * gpus_per_node, tflops_per_gpu=train.tflops_per_gpu, tokens_b=train.tokens_b
+    )
+    size_b, notes = _size(family, train, budget)
+    chosen = _choose_model(settings, family, size_b)
+    is_bcp = settings.cluster.kind is ClusterKind.BCP
+    plan = RunPlan(
+        days=train.max_days or exact_training_days(family.name, size_b, budget),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tokens_b=train.tokens_b,
+        wandb_project=settings.tracking.project,
+        index_folder=f"{settings.paths.results}/{_INDEX_FOLDER}" if is_bcp else None,
+    )
+    base = _base(settings, chosen, plan)
+    if chosen.asked.sequence != train.sequence:
+        notes += (
+            f"custom_config {train.custom_config} has samples of {chosen.asked.sequence} tokens; "
+            f"seq_length = {train.sequence} is ignored.",
+        )
+    return SearchQuestion(
+        scope=settings.scope,
+        model=replace(chosen, asked=replace(chosen.asked, vocabulary=train.vocabulary)),
+        base=base,
+        method=base.get((*section(base, family), "activations_checkpoint_method")),
+        tokens_b=train.tokens_b,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        notes=(*notes, *(chosen.notes if _MADE_HERE in base else ())),
+    )
+
+
+def _size(family: Family, train: TrainSettings, budget: Budget) -> tuple[float, tuple[str, ...]]:
+    if train.size_b is not None:
+        return train.size_b, ()
+    if train.max_days is None:
+        raise ConfigError(
+            "search_config.train_settings.model_size_in_b is not given, and no max_training_days "
+            "to recommend one for; give one of them."
+        )
+    size_b = recommended_size_b(family.name, budget, train.max_days)
+    return size_b, (
+        f"You can train a {size_b:g} B model in {train.max_days:g} days on {budget.gpus} GPUs, "
+        f"if each achieves {budget.tflops_per_gpu:g} TFLOP/s (max_training_days, tflops_per_gpu).",
+    )
+
+
+def _choose_model(settings: SearchSettings, family: Family, size_b: float) -> ChosenModel:
+    """The tables' model, or the user file's; the command line wins."""
+    train = settings.train
+    asked = ModelQuestion(
+        family=family,
+        size_b=size_b,
+        vocabulary=train.vocabulary,
+        sequence=train.sequence,
+        gpu_memory_gb=train.gpu_memory_gb,
+        batch=train.global_batch,
+    )
+    chosen = choose_model(tables(generation_of(family)), asked)
+    custom = _custom_file(train)
+    if custom is None:
+        return chosen
+    found = custom_model(chosen, custom)
+    if _LENGTH in settings.given:
+        own = found.architecture
+        found = replace(
+            found,
+            asked=replace(found.asked, sequence=train.sequence),
+            architecture=replace(own, positions=train.sequence if own.positions else 0),
+        )
+    if train.global_batch is None:
+        return found
+    return replace(found, batch=replace(found.batch, global_batch=train.global_batch))
+
+
+def _custom_file(train: TrainSettings) -> Path | None:
+    """The user's file; our copy replaces a missing file of NVIDIA's."""
+    if train.custom_config is None:
+        return None
+    path = Path(train.custom_config)
+    if path.is_file():
+        return path
+    shipped = shipped_base_config(path.stem) if path.parent.name == "base_configs" else None
+    if shipped is None:
+        raise ConfigError(
+            f"custom_config {path} does not exist; give a YAML file, or null for NVIDIA's tables."
+        )
+    return shipped
+
+
+def _base(settings: SearchSettings, chosen: ChosenModel, plan: RunPlan) -> RawConfig:
+    train = settings.train
+    base = base_document(chosen, plan, _custom_file(train))
+    if train.global_batch is not None:
+        base = base.with_value(batch_path(base), train.global_batch)
+    if _LENGTH in settings.given:
+        base = base.with_values((path, train.sequence) for path in _LENGTHS if path in base)
+    asked = replace(chosen.asked, vocabulary=train.vocabulary)
+    return with_facts(base, asked, train.tokens_b)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The whole search; ``machines`` is None if it runs on this machine, or nothing runs."""
 
+    settings: SearchSettings
     question: SearchQuestion
     found: CandidateList
     machines: SearchMachines | None
     notes: tuple[str, ...]
-
-    @property
-    def settings(self) -> SearchSettings:
-        return self.question.settings
 
 
 def prepare_training(request: SearchRequest) -> Prepared:
@@ -345,12 +243,10 @@ def prepare_training(request: SearchRequest) -> Prepared:
     """
     settings = read_settings(compose(request.overrides, request.folder))
     train, is_local = settings.train, settings.cluster.is_local
-    refused: list[str] = []
-    if settings.runs_training and request.dry_run:
-        refused.append(_refusal_note(lambda: check_paths(settings)))
-    elif settings.runs_training:
-        check_paths(settings)
+    checks: list[Callable[[], object]] = [lambda: check_paths(settings)]
     nodes, each = (1, local_ranks(settings)) if is_local else (train.nodes, train.gpus_per_node)
+    if settings.runs_training and not request.dry_run:
+        check_paths(settings)
     question, machines = question_of(settings, nodes, each), None
     if not settings.runs_training:  # its base needs no machine, container or data
         found = CandidateList(candidates=(), nodes=nodes, found=0)
@@ -359,31 +255,47 @@ def prepare_training(request: SearchRequest) -> Prepared:
         found = local_candidates(question)
         found = first_shown(found, train.limit_runs) if request.dry_run else found
     else:
-        asked = question
-        if request.dry_run and not any(refused):
-            refused.append(_refusal_note(lambda: with_data_sets(asked, is_needed=True)))
-        question = with_data_sets(asked, is_needed=not request.dry_run)
-        machines = search_machines(settings, each)
+        asked, data = question, settings.paths.data
+        checks.append(lambda: with_data_sets(asked, data, is_needed=True))
+        question = with_data_sets(asked, data, is_needed=not request.dry_run)
+        machines = search_machines(question)
         found = candidates_of(question, machines)
         if RECIPE in question.base:
             first = candidate_document(question, found.candidates[0], found.nodes)
             export_base(first, "nemo2")  # as each candidate's script is written
     notes = [*settings.notes, *question.notes]
     if settings.runs_training:
-        notes += [*notes_on_rules(question), *found.notes, *filter(None, refused)]
+        notes += [*notes_on_rules(question), *_notes_here(settings, question), *found.notes]
+        notes += _refusal_note(checks) if request.dry_run else ()
         notes += refusals(question) if is_local and request.dry_run else ()
     return Prepared(
-        question=question, found=found, machines=machines, notes=tuple(dict.fromkeys(notes))
+        settings=settings,
+        question=question,
+        found=found,
+        machines=machines,
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _refusal_note(check: Callable[[], object]) -> str:
+def _notes_here(settings: SearchSettings, question: SearchQuestion) -> Iterator[str]:
+    """Values of the command line that runs of our own runtime do not read."""
+    if not settings.cluster.trains_with_ours:
+        return
+    nodes = settings.train.nodes
+    if dotted_name((*TRAIN, "num_nodes")) in settings.given and nodes > question.nodes:
+        yield f"num_nodes is {nodes}, but this machine is one node."
+    if "data_dir" in settings.given:
+        yield "Runs of our runtime read a text made at run time; data_dir is not read."
+
+
+def _refusal_note(checks: Sequence[Callable[[], object]]) -> tuple[str, ...]:
     """Reason why a run would end at once, for a dry run, which needs neither data nor packages."""
     try:
-        check()
+        for check in checks:
+            check()
     except ConfigError as error:
-        return f"A run would be refused here: {error}"
-    return ""
+        return (f"A run would be refused here: {error}",)
+    return ()
 
 
 def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
@@ -413,15 +325,3 @@ def _require(key: str, path: str) -> None:
         raise ConfigError(f"{key}: it cannot be read: {error.strerror}.") from error
     if not exists:
         raise ConfigError(f"{key}: {path} does not exist; give a path that does.")
-
-
-def first_rows(rows: Sequence[Sequence[object]], headers: Sequence[str], top: int) -> str:
-    """A table of the first rows, and how many more there are; 0: all."""
-    table = tabulate(rows[: top or None], headers=headers, floatfmt=".4g")
-    more = len(rows) - top if top else 0
-    return f"{table}\n… and {more} more; --top 0 lists all." if more > 0 else table
-
-
-def json_document(model: str, **facts: object) -> str:
-    """The output of a search, for programs."""
-    return json.dumps({"schema_version": 1, "model": model, **facts}, indent=2)

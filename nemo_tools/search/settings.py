@@ -26,6 +26,8 @@ from autoconf_launch.core import (
 from autoconf_launch.launcher.asked import question
 from autoconf_launch.launcher.request import TrackingChoice
 
+from .question import GridKind, SearchScope
+
 TRAIN: KeyPath = ("search_config", "train_settings")
 INFERENCE_SECTION: KeyPath = ("search_config", "inference_settings")
 _AUTO = (None, "auto", "null", "None")
@@ -179,13 +181,6 @@ class ClusterKind(str, Enum):
     LOCAL = "local"
 
 
-class GridKind(str, Enum):
-    """The source of the candidates that are searched."""
-
-    PLANNER = "planner"
-    NEMO = "nemo"
-
-
 class _Trainer(str, Enum):
     NEMO = "nemo"
     OURS = "ours"
@@ -230,14 +225,6 @@ class TrainSettings(_Section):
     context: tuple[int, ...] | None = _key("context_parallel_sizes", _SIZES, None)
     expert: tuple[int, ...] | None = _key("expert_parallel_sizes", _SIZES, None)
     recompute_layers: tuple[int, ...] | None = _key("act_ckpt_layers", _SIZES_AND_NONE, None)
-
-    def __post_init__(self) -> None:
-        least, most = self.least_product, self.most_product
-        if least is not None and most is not None and least > most:
-            raise ConfigError(
-                f"min_model_parallel_size is {least}, but must be at most max_model_parallel_size "
-                f"= {most}."
-            )
 
     @property
     def degrees(self) -> Degrees:
@@ -430,6 +417,21 @@ class SearchSettings(_Section):
     given: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
+    @property
+    def scope(self) -> SearchScope:
+        train = self.train
+        return SearchScope(
+            degrees=train.degrees,
+            grid=self.grid,
+            limit_runs=train.limit_runs,
+            search_nodes=train.search_nodes,
+            max_steps=train.max_steps,
+            max_minutes=train.max_minutes,
+            logs=train.logs,
+            gpu=self.cluster.gpu,
+            usd_per_gpu_hour=self.cluster.usd_per_gpu_hour,
+        )
+
 
 TIMELESS = {
     (*INFERENCE_SECTION, "benchmark", "topk"): 4,
@@ -460,8 +462,3 @@ def _all_keys() -> Iterator[KeyPath]:
 
 KNOWN = frozenset(dotted_name(path[:end]) for path in _all_keys() for end in range(1, 5) if path)
 """Keys and sections by their full names."""
-
-
-def units_of(kind: type[_Section]) -> dict[str, SettingUnit]:
-    """The unit of each key of a section, by the last word of its name."""
-    return {paths[0][-1]: key.unit for _, key, _, paths in _keys_of(kind)}

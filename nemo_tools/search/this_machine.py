@@ -34,7 +34,7 @@ from .question import SearchQuestion, nemo_grid_of
 from .settings import TRAIN, SearchSettings
 
 _PREFIX = ".".join(TRAIN)
-_OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"
+_OF_NODE = f"{_PREFIX}.gpus_per_node"
 _FEWEST_BLOCKS = 2
 """Fewest layers in a row that the runtime recognizes as repeated."""
 _KINDS = ("tensor", "pipeline", "context", "expert")
@@ -49,8 +49,8 @@ def split_runnable(
         return (), ()
     layers = [_some_layers(question, one) or ALL_LAYERS for one in every]
     columns = LayoutColumns.from_layouts([one.layout for one in every], layers)
-    train, model = question.settings.train, question.model.architecture
-    broken = plan_only_by(columns, model, train.sequence)
+    model = question.model.architecture
+    broken = plan_only_by(columns, model, question.sequence)
     whys = [
         _in_words(one, RULES_IN_WORDS[rule]) if rule else _why_not_recomputed(question, one)
         for one, rule in zip(every, broken, strict=True)
@@ -138,7 +138,7 @@ def why_no_candidate(
             f"None of {len(rejected)} candidates can run here, such as "
             f"{rejected[0].candidate.name}: {rejected[0].why}; search other sizes."
         )
-    micro = question.settings.train.degrees.micro_batch or (1,)
+    micro = question.scope.degrees.micro_batch or (1,)
     if all(batch % size for size in micro):
         why = (
             f"none of {_PREFIX}.micro_batch_sizes={list(micro)} divides the {batch} samples of a "
@@ -176,7 +176,7 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
         ConfigError: nothing divides ranks and batch, nothing of it can run here, or the
             vocabulary is too small for the text.
     """
-    vocabulary = question.settings.train.vocabulary
+    vocabulary = question.model.asked.vocabulary
     if vocabulary < LEAST_TEXT_VOCABULARY:
         raise ConfigError(
             f"{'.'.join((*TRAIN, 'vocab_size'))} is {vocabulary}, but runs on this machine read a "
@@ -191,14 +191,14 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
         raise ConfigError(why_no_candidate(question, rejected, broken.values()))
     if is_nemo:  # the first of each micro-batch in turn, so the largest are not cut first
         by_point = {one.point: one for one in runnable}
-        limited = limit_candidates(tuple(by_point), question.settings.train.limit_runs)
+        limited = limit_candidates(tuple(by_point), question.scope.limit_runs)
         runnable = tuple(by_point[point] for point in limited)
     return CandidateList(
         candidates=runnable,
         nodes=question.nodes,
         found=len(found),
         rejected=rejected,
-        notes=tuple(_notes(question, rejected)),
+        notes=_rejection_note(rejected),
     )
 
 
@@ -231,9 +231,9 @@ def _of_planner(question: SearchQuestion, broken: dict[str, str]) -> Iterator[Se
 
     ``broken`` receives each rule that rejects a layout, in words.
     """
-    train, model = question.settings.train, question.model.architecture
+    model = question.model.architecture
     degrees = replace(
-        train.degrees,
+        question.scope.degrees,
         virtual_pipeline=(1,),
         zero_stage=(0, 1),
         recompute_layers=(),
@@ -243,7 +243,7 @@ def _of_planner(question: SearchQuestion, broken: dict[str, str]) -> Iterator[Se
     rules, dropped = search_rules(question.gpus_per_node, degrees), dict[str, int]()
     layouts: dict[tuple[object, ...], Layout] = {}
     for piece in grids(question.gpus, question.global_batch, model, degrees):
-        mask = rule_mask(piece, model, train.sequence, dropped, rules)
+        mask = rule_mask(piece, model, question.sequence, dropped, rules)
         kept = np.broadcast_to(mask, piece.shape)
         for layout in piece.rows(np.flatnonzero(kept)).layouts():
             key = (layout.mesh, layout.micro_batch, layout.recompute)
@@ -260,7 +260,7 @@ def _of_planner(question: SearchQuestion, broken: dict[str, str]) -> Iterator[Se
 
 def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[SearchCandidate]:
     """The candidates of a layout: one for each number of recomputed layers requested."""
-    wanted, kind = question.settings.train.degrees.recompute_layers, layout.recompute
+    wanted, kind = question.scope.degrees.recompute_layers, layout.recompute
     whole = layers_of_stage(question, layout.pipeline_parallel)
     if wanted is None:
         numbers: tuple[int | None, ...] = (whole if kind is Recompute.FULL else None,)
@@ -275,17 +275,12 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
         yield SearchCandidate(name=f"{name}{selective}", point=one)
 
 
-def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator[str]:
-    settings = question.settings
-    if _OF_NODES in settings.given and settings.train.nodes > question.nodes:
-        yield f"num_nodes is {settings.train.nodes}, but this machine is one node."
-    if "data_dir" in settings.given:
-        yield "Runs of our runtime read a text made at run time; data_dir is not read."
-    if rejected:
-        whys = _reasons(rejected)
-        shown = "; ".join(whys[:_MOST_WHYS])
-        more = f"; and {len(whys) - _MOST_WHYS} more reasons" if len(whys) > _MOST_WHYS else ""
-        yield f"{len(rejected)} candidates are not started: {shown}{more}."
+def _rejection_note(rejected: tuple[Rejected, ...]) -> tuple[str, ...]:
+    whys = _reasons(rejected)
+    shown = "; ".join(whys[:_MOST_WHYS])
+    more = f"; and {len(whys) - _MOST_WHYS} more reasons" if len(whys) > _MOST_WHYS else ""
+    count = len(rejected)
+    return (f"{count} candidates are not started: {shown}{more}.",) if rejected else ()
 
 
 def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:

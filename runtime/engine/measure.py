@@ -58,7 +58,9 @@ class Measured:
         self._trainer = trainer
         self._report = report
         self._ranks = ranks
-        self._clock = report.clock = clock
+        self._clock = clock
+        if clock is not None:
+            report.phases = clock.means
         self._device_clock = device_clock = clock_of(ranks.device)
         device_clock.settle()
         self._start_s = real_time.perf_counter()
@@ -69,23 +71,21 @@ class Measured:
         self._flags = LossReader()
         report.steps, report.settle = self._timeline.records, self._timeline.settle
         self._between = BetweenSteps(report, ranks, trainer.module, self._timeline)
-        self._turns = Turns(report.task, ranks.rank) if report.task.next_folder else None
-        report.turns = self._turns
+        self._turns = report.turns = Turns(
+            report.task, ranks.rank, settle=self._settle, restart=self._timeline.begin
+        )
         self._cutter = self._step_cutter()
 
     @property
     def module(self) -> nn.Module:
-        """The trainer's."""
         return self._trainer.module
 
     @property
     def applied(self) -> AppliedStrategy | None:
-        """The trainer's."""
         return self._trainer.applied
 
     @property
     def trained(self) -> Trained:
-        """The trainer's."""
         return self._trainer.trained
 
     def step(self, batch: Batch) -> Tensor:
@@ -94,9 +94,8 @@ class Measured:
             if self._between.is_over:
                 return self._left_over(batch)
             number = self._timeline.steps + 1
-            if self._turns is not None and number == 1:
-                self._turns.begin()
-                self._timeline.begin()
+            if number == 1:
+                self._turns.after_step(0)
             loss, is_last = self._step(batch, number)
             self._report.applied = self._trainer.applied
             if self._cutter is not None and self._cutter.is_cut:
@@ -105,11 +104,7 @@ class Measured:
             self._record(loss)
             if is_last and not self._between.goes_on():
                 self._finish()
-            if self._turns is not None and self._turns.ends_with(number):
-                self._settle()
-                self._turns.pass_turn()
-                self._turns.wait()
-                self._timeline.begin()
+            self._turns.after_step(number)
         return loss
 
     def evaluate(self, batch: Batch) -> Tensor:
@@ -206,8 +201,7 @@ class Measured:
         self._settle()
         dist.barrier()
         self._report.write(end_step=self._timeline.steps)
-        if self._turns is not None:
-            self._turns.end()
+        self._turns.end()
         leave(0)
 
 
@@ -257,7 +251,7 @@ class BetweenSteps:
         if number == 1:
             self._surroundings.tell(self.beside)
         if number >= self._report.task.start_step:
-            self.beside.note()
+            self.beside.write()
 
     def batch(self, batch: Any, *, is_last: bool) -> Any:
         """The batch to train on: in the last step of a soak the longest one so far."""
@@ -337,5 +331,4 @@ class _Hook(SharedByCopies):
         self._hear_call = called
 
     def hear(self, module: nn.Module, arguments: object, result: object) -> None:
-        """A forward hook."""
         self._hear_call(module, arguments, result)

@@ -91,17 +91,14 @@ class Trainer:
 
     @property
     def module(self) -> nn.Module:
-        """The model with its wrappers."""
         return self._laid_out.module
 
     @property
     def applied(self) -> AppliedStrategy | None:
-        """The strategy seen in the first step."""
         return self._applied
 
     @property
     def samples_per_step(self) -> int:
-        """Samples of this rank in one optimizer step."""
         layout = self._config.layout
         return layout.samples_of(layout.data_rank(self._ranks.rank))
 
@@ -116,7 +113,6 @@ class Trainer:
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of this rank in one optimizer step."""
         return self._config.layout.accumulation
 
     @property
@@ -126,7 +122,6 @@ class Trainer:
 
     @property
     def trained(self) -> Trained:
-        """The state that a checkpoint holds."""
         return Trained(
             model=self._laid_out,
             optimizer=self._optimizer,
@@ -240,7 +235,6 @@ class Accumulation:
         self._after_forward = after_forward
 
     def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
-        """Accumulate gradients; see :class:`.parallel.Passes`."""
         accumulation = self._config.layout.accumulation
         weight = scale * self._weight / accumulation
         losses: list[Tensor] = []
@@ -255,7 +249,6 @@ class Accumulation:
         return torch.stack(losses).mean() * self._weight
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The mean of the micro-batches' losses."""
         losses = [self._forward(part).float() for part in self._split(batch)]
         return torch.stack(losses).mean() * self._weight
 

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from autoconf_launch.core import Bystander
 
-from ..model import is_slice
+from ..model import alive, is_slice
 
 _HOST, _OPEN, _NAMED, _CUDA = range(-1, 3)
 """Destination of a tensor: the host for sure, none, a device that is the CPU only while no GPU is
@@ -42,7 +42,6 @@ class DevicePlaces:
         """True once tensors are no longer followed."""
 
     def install(self) -> None:
-        """Follow modules from here on."""
         for name in ("to", "cuda", "cpu"):
             setattr(nn.Module, name, _marking(getattr(nn.Module, name), _PLACE_OF[name]))
 
@@ -65,7 +64,6 @@ class DevicePlaces:
             self._sent[key] = (weakref.ref(storage, _drop_from(self._sent, key)), place)
 
     def of_tensor(self, tensor: Tensor) -> int:
-        """Destination of a tensor."""
         known = self._sent.get(storage_key(tensor)) if tensor.layout == torch.strided else None
         return _OPEN if known is None else known[1]
 
@@ -143,7 +141,7 @@ class Surveyor:
         self._places.closed = True
         leaves = tree_leaves(given)
         batch = {storage_key(x) for x in leaves if _is_plain(x) and not is_slice(x)}
-        for tensor in _alive(Tensor):
+        for tensor in alive(Tensor):
             if _is_plain(tensor) and tensor.grad_fn is None:
                 key = storage_key(tensor)
                 storage = tensor.untyped_storage()
@@ -155,7 +153,7 @@ class Surveyor:
     def bystanders(self, roots: Sequence[nn.Module], samples: int) -> tuple[Bystander, ...]:
         """Modules and tensors alive besides the roots, the largest first."""
         gc.collect()
-        modules = list(_alive(nn.Module))
+        modules = list(alive(nn.Module))
         own = {storage_key(x) for root in roots for x in _tensors_of(root)}
         own |= {key for root in roots for key in self._own.get(id(root), ())}
         inside = {id(child) for module in modules for child in module.children()}
@@ -179,18 +177,14 @@ class Surveyor:
         """Bytes of tensors that are neither a model's, nor of the batch, nor of a data set."""
         loaded = set[int]()
         if self._place <= _OPEN:
-            loaders = (*_alive(Dataset), *_alive(DataLoader))
+            loaders = (*alive(Dataset), *alive(DataLoader))
             loaded = {storage_key(x) for one in loaders for x in _held_tensors(vars(one))}
         for key, (storage, place, rows) in self._kept.items():
-            alive = storage()
+            held = storage()
             is_batch = rows == samples
             is_known = is_batch or key in counted or key in loaded
-            if alive is not None and not is_known and self._is_here(place):
-                yield alive.nbytes()
-
-
-def _alive(kind: type) -> Iterator[Any]:
-    return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
+            if held is not None and not is_known and self._is_here(place):
+                yield held.nbytes()
 
 
 def _is_plain(value: Any) -> bool:

@@ -48,7 +48,6 @@ class Fakes:
         return [fake for _, fake in list(self._made.values())[before:]]
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The fake of a weight or buffer."""
         if id(tensor) not in self._made:
             self._made[id(tensor)] = (tensor, self.new(tensor))
         return self._made[id(tensor)][1]
@@ -68,12 +67,10 @@ class Fakes:
         return fake
 
     def empty_like(self, tensor: Tensor, shape: Iterable[int]) -> Tensor:
-        """A fake of another shape."""
         with self._mode:
             return torch.empty(tuple(shape), dtype=tensor.dtype)
 
     def create(self, function: Callable[..., Any], *given: Any, **named: Any) -> Tensor:
-        """The tensor that a function would make."""
         with self._mode:
             made: Tensor = function(*given, **named)
         return made
@@ -117,7 +114,6 @@ class LargeTensors(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Create a fake, or call as it is."""
         named = kwargs or {}
         if func in _CREATORS and "out" not in named:
             made = self._fakes.create(func, *args, **named)
@@ -179,7 +175,6 @@ class Answers(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Answer for a fake, or call as it is."""
         first = args[0] if args else None
         if isinstance(first, FakeTensor) and first.numel() == 1:
             if func in _READ and first.is_floating_point():

@@ -7,11 +7,13 @@ real weights. Not: the probe of trials (``runtime/probe.py``).
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
+import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -31,8 +33,8 @@ from autoconf_launch.core import (
     sign_path,
 )
 
-from ..locate import Hooks, watch_outer_calls
-from ..model import run_on_cpu
+from ..locate import Hooks
+from ..model import alive, run_on_cpu
 from ..probe_report import Endings, environment_rank, exit_now
 from ..rank import is_allocation_failure, leave, shown_json, write_whole
 from ..redirect import Surroundings, change_on_import
@@ -68,7 +70,6 @@ class FirstForwardProbe:
         self._frozen = FrozenCalls()
 
     def install(self) -> None:
-        """Listen from here on."""
         if environment_rank():
             return
         _compile_nothing()
@@ -109,7 +110,7 @@ class FirstForwardProbe:
             self._conclude()
 
     def on_failure(self, error: BaseException) -> None:
-        """See Listener and OuterCallListener: fakes end here, a real pass goes on to its end."""
+        """Fakes end here, a real pass goes on to its end."""
         if self._fakes is not None and os.getpid() == self._process:
             self._give_up(error)
 
@@ -257,10 +258,59 @@ class FirstForwardProbe:
         return Path(self._task.folder, FIRST_FORWARD_FILE)
 
 
+def watch_outer_calls(listener: FirstForwardProbe, in_backward: Callable[[], bool]) -> None:
+    """Report outermost calls of modules from here on; calls in other threads pass by.
+
+    Runs before every hook, so that the first call is seen whole.
+    """
+    original: Any = nn.Module.__call__
+    thread, inside, is_aside = threading.get_ident(), False, False
+
+    def call_aside(module: nn.Module, *arguments: Any, **named: Any) -> Any:
+        """Call a module that trains nothing now; its parts are not observed separately."""
+        nonlocal is_aside
+        if is_aside or next(module.parameters(), None) is None:
+            return original(module, *arguments, **named)
+        is_aside = True
+        try:
+            with listener.during_frozen(module):
+                return original(module, *arguments, **named)
+        finally:
+            is_aside = False
+
+    @wraps(original)
+    def call(module: nn.Module, *arguments: Any, **named: Any) -> Any:
+        nonlocal inside
+        if inside or in_backward() or threading.get_ident() != thread:
+            return original(module, *arguments, **named)
+        if not torch.is_grad_enabled() or not _trains(module):
+            return call_aside(module, *arguments, **named)
+        listener.begins(module, arguments, named)
+        inside = True
+        try:
+            result = original(module, *arguments, **named)
+        except Exception as error:
+            listener.on_failure(error)
+            raise
+        finally:
+            inside = False
+        listener.on_return()
+        return result
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+
+
+def _trains(module: nn.Module) -> bool:
+    return any(weight.requires_grad for weight in module.parameters())
+
+
 def _optimizers() -> list[Optimizer]:
     """Live optimizers that hold weights themselves, not wrappers around them."""
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
-    own = [one for one in found if not isinstance(getattr(one, "optimizer", None), Optimizer)]
+    own = (
+        one
+        for one in alive(Optimizer)
+        if not isinstance(getattr(one, "optimizer", None), Optimizer)
+    )
     return [one for one in own if getattr(one, "param_groups", None)]
 
 

@@ -34,6 +34,7 @@ from autoconf_launch.core import (
 
 from ..model import SampleCounter, flop_counter, is_slice, tensor_bytes
 from ..observe import StepWatch, Storages, held_by, unwrapped_model
+from .bystanders import storage_key
 from .fakes import Fakes
 
 _GATHERS = ("embedding", "index_select", "gather", "index")
@@ -67,7 +68,6 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        """Look no longer."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
@@ -86,7 +86,6 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operation as it is, then look."""
         named = kwargs or {}
         result = func(*args, **named)
         if func is torch.ops.aten.mkldnn_rnn_layer.default:
@@ -99,9 +98,9 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = _tensors((args, named))
         made = _tensors(result)
         self.storages.add_made(made, given)
-        before = {_key(tensor) for tensor in given}
+        before = {storage_key(tensor) for tensor in given}
         changes = func._schema.is_mutable
-        if not made or (not changes and all(_key(tensor) in before for tensor in made)):
+        if not made or (not changes and all(storage_key(tensor) in before for tensor in made)):
             return  # another look at what is there
         name = func._overloadpacket.__name__
         if name.startswith(("empty", "new_empty")):
@@ -126,14 +125,12 @@ class FrozenCalls:
         self._drawn = False
 
     def next_batch(self) -> None:
-        """A loader gave a batch."""
         self._drawn = True
         self._calls.clear()
         self._costs.clear()
 
     @contextmanager
     def look(self, module: nn.Module) -> Iterator[None]:
-        """A call runs inside."""
         key, costs = id(module), PassCosts()
         self._calls[key] += 1
         if self._is_preparation(key):
@@ -181,10 +178,6 @@ def _with_gates(result: Any) -> Any:
 
 def _tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-
-
-def _key(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 _SLACK = 1.02
@@ -282,7 +275,6 @@ class ForwardBackwardTrace:
         self._watch(module)
 
     def backward(self, tensors: Any) -> None:
-        """Go through the backward pass of these."""
         self._peak("forward")
         _backward(tensors)
         self._peak("backward")
@@ -312,8 +304,10 @@ class ForwardBackwardTrace:
         Args:
             frozen: costs of calls without gradients since the last call with gradients.
         """
-        costs = self._costs.operations
+        costs, root = self._costs.operations, self.roots[0]
         self._costs.stop()
+        if not self._peaks:  # the backward pass as two times the forward one
+            costs = tuple(replace(cost, count=3 * cost.count) for cost in costs)
         for watch in self._watches:
             watch.stop()
         peaks = [*self._peaks]
@@ -328,13 +322,13 @@ class ForwardBackwardTrace:
             micro_batch=self.samples,
             fake=self._fakes is not None,
             peaks=tuple(peaks),
-            operations=(*self._earlier, *(costs if self._peaks else _with_backward(costs))),
+            operations=(*self._earlier, *costs),
             frozen_operations=(*self._frozen, *_operations(frozen)),
             backward=bool(self._peaks),
             precision=self._watches[0].precision if self._watches else Precision.FP32,
             recompute=self._watches[0].recompute if self._watches else Recompute.NONE,
             state_bytes=self._state_bytes,
-            wrapper=_wrapper(self.roots[0]),
+            wrapper=None if unwrapped_model(root) is root else type(root).__name__,
             config=_config(self.roots),
             notes=tuple(notes),
         )
@@ -438,15 +432,6 @@ def _plain_steps(optimizers: Sequence[Optimizer]) -> None:
     for optimizer in optimizers:
         with torch.no_grad():
             optimizer.step()
-
-
-def _with_backward(costs: Sequence[OperationCost]) -> tuple[OperationCost, ...]:
-    """The backward pass as two times the forward one."""
-    return tuple(replace(cost, count=3 * cost.count) for cost in costs)
-
-
-def _wrapper(root: nn.Module) -> str | None:
-    return type(root).__name__ if unwrapped_model(root) is not root else None
 
 
 def _config(roots: Sequence[nn.Module]) -> str | None:

@@ -148,7 +148,8 @@ class _Measured:
         assert report.task.mode is Mode.MEASURE
         self._generator, self._report = generator, report
         self._prepared, self._ranks = prepared, prepared.ranks
-        self._times = report.clock = PhaseSums()
+        self._times = PhaseSums()
+        report.phases = self._times.means
         path = Path(report.task.folder) / STEPS_FILE
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 

@@ -215,7 +215,12 @@ def find_blocked(
         store.set(f"port/{node}", json.dumps([address, listener.getsockname()[1]]))
         if not _have_all(store, "port", node, nodes, MEET_S):
             return []
-        blocked = [port for other in partners for port in _try(store, other)]
+        places = {other: json.loads(store.get(f"port/{other}")) for other in partners}
+        blocked = [
+            (other, port)
+            for other, (address, port) in places.items()
+            if not is_reached((address, port), _CONNECT_S)
+        ]
         store.set(f"reached/{node}", "no" if blocked else "yes")
         is_free = _have_all(store, "reached", node, nodes, _CONNECT_S * len(partners))
     return None if is_free else blocked
@@ -246,11 +251,6 @@ def _wait(store: Store, keys: list[str], patience_s: float) -> bool:
         store.wait(keys, timedelta(seconds=patience_s))
         return True
     return False
-
-
-def _try(store: Store, node: int) -> list[Port]:
-    address, port = json.loads(store.get(f"port/{node}"))
-    return [] if is_reached((address, port), _CONNECT_S) else [(node, port)]
 
 
 def _own_address() -> str:
@@ -306,11 +306,15 @@ def own_gpu(gpus: list[DriverRow]) -> DriverRow | None:
     names = list(map(str, range(len(gpus)))) if visible is None else visible.split(",")
     if local >= len(names) or not (name := names[local].strip()):
         return None
-    return next((g for g in gpus if name == str(g["slot"]) or _begins(g["uuid"], name)), None)
-
-
-def _begins(uuid: object, name: str) -> bool:
-    return name.startswith("GPU-") and str(uuid).startswith(name)
+    by_uuid = name.startswith("GPU-")
+    return next(
+        (
+            g
+            for g in gpus
+            if name == str(g["slot"]) or (by_uuid and str(g["uuid"]).startswith(name))
+        ),
+        None,
+    )
 
 
 if __name__ == "__main__":

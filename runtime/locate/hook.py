@@ -93,7 +93,6 @@ class Hooks:
         self.after_backward = None
 
     def install(self) -> None:
-        """Listen from here on."""
         torch.autograd.backward = self._backward(torch.autograd.backward)
         Optimizer.profile_hook_step = staticmethod(  # type: ignore[method-assign]
             self._watch_step(Optimizer.profile_hook_step)
@@ -270,13 +269,13 @@ def _sum(weight: Tensor) -> float:
 
 def leave_after(result: Path) -> None:
     """End this process soon after the reporting process has left its result."""
-    threading.Thread(target=_wait, args=(result,), daemon=True).start()
 
+    def wait() -> None:
+        while not result.exists():
+            real_time.sleep(_POLL_S)
+        leave(0)
 
-def _wait(result: Path) -> None:
-    while not result.exists():
-        real_time.sleep(_POLL_S)
-    leave(0)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def set_batch_size() -> None:

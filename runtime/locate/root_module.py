@@ -2,19 +2,14 @@
 
 Global hooks see every call during the search; then hooks on the root replace them. If a script
 calls several modules, the root is the module with most of the optimizer's weights.
-
-Runs before every hook, so that the first call of all is seen whole. For a process that ends
-soon; ``root_module`` is for those that go on.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Protocol
 
@@ -23,7 +18,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from ..model import SampleCounter, SharedByCopies, first_tensor
+from ..model import SampleCounter, SharedByCopies, alive, first_tensor
 from ..observe import dynamo_ran
 
 _DEEPEST = 8
@@ -77,7 +72,6 @@ class ModuleLocator(SharedByCopies):
         return tuple(self._seen)
 
     def look(self) -> None:
-        """Listen to the calls of all modules."""
         self._release()
         self.looking = True
         self._root = None
@@ -112,17 +106,41 @@ class ModuleLocator(SharedByCopies):
                 )
         return root
 
-    def compiles(self) -> None:
+    def watch_compile(self, any_compiles: Callable[[], None]) -> None:
+        """Follow compiled modules from here on; ``any_compiles`` is called for functions, too."""
+        compile_any, compile_module = torch.compile, nn.Module.compile
+
+        @wraps(compile_any)
+        def compile_and_follow(model: Any = None, *arguments: Any, **named: Any) -> Any:
+            if isinstance(model, nn.Module):
+                self._stop_hooks()
+            if model is not None:
+                any_compiles()
+            result: Any = compile_any(model, *arguments, **named)
+            if isinstance(model, nn.Module) and isinstance(result, nn.Module):
+                self._compiled.add(result)
+                result.register_forward_pre_hook(self._before_root)
+                result.register_forward_hook(self._after_root, with_kwargs=True, always_call=True)
+            return result
+
+        @wraps(compile_module)
+        def in_place(module: nn.Module, *arguments: Any, **named: Any) -> None:
+            self._stop_hooks()
+            any_compiles()
+            compile_module(module, *arguments, **named)
+            call: Any = module._compiled_call_impl
+            module._compiled_call_impl = self._follow_call(module, call)
+
+        torch.compile = compile_and_follow
+        nn.Module.compile = in_place  # type: ignore[assignment, method-assign]
+
+    def _stop_hooks(self) -> None:
         looking = self.looking
         self._release()
         self.looking = looking
 
-    def on_compile(self, module: nn.Module) -> None:
-        self._compiled.add(module)
-        module.register_forward_pre_hook(self._before_root)
-        module.register_forward_hook(self._after_root, with_kwargs=True, always_call=True)
-
-    def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _follow_call(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Function that is called for a module that was compiled in place."""
         self._compiled.add(module)
 
         @wraps(call)
@@ -249,117 +267,14 @@ def _share(module: nn.Module, weights: set[int]) -> tuple[int, int]:
     return common, sum(weight.numel() for weight in own)
 
 
-class OuterCallListener(Protocol):
-    """Receives each such call."""
-
-    def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """A call is about to run."""
-
-    def on_return(self) -> None:
-        """A call returned."""
-
-    def on_failure(self, error: BaseException) -> None:
-        """The call raised."""
-
-    def during_frozen(self, module: nn.Module) -> AbstractContextManager[object]:
-        """A call without gradients, or of a module with frozen weights only, runs inside this."""
-
-
-def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], bool]) -> None:
-    """Tell a listener from here on; calls in other threads pass by."""
-    original: Any = nn.Module.__call__
-    thread, inside, is_aside = threading.get_ident(), False, False
-
-    def call_aside(module: nn.Module, *arguments: Any, **named: Any) -> Any:
-        """Call a module that trains nothing now; its parts are not observed separately."""
-        nonlocal is_aside
-        if is_aside or next(module.parameters(), None) is None:
-            return original(module, *arguments, **named)
-        is_aside = True
-        try:
-            with listener.during_frozen(module):
-                return original(module, *arguments, **named)
-        finally:
-            is_aside = False
-
-    @wraps(original)
-    def call(module: nn.Module, *arguments: Any, **named: Any) -> Any:
-        nonlocal inside
-        if inside or in_backward() or threading.get_ident() != thread:
-            return original(module, *arguments, **named)
-        if not torch.is_grad_enabled() or not _trains(module):
-            return call_aside(module, *arguments, **named)
-        listener.begins(module, arguments, named)
-        inside = True
-        try:
-            result = original(module, *arguments, **named)
-        except Exception as error:
-            listener.on_failure(error)
-            raise
-        finally:
-            inside = False
-        listener.on_return()
-        return result
-
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-
-
-def _trains(module: nn.Module) -> bool:
-    return any(weight.requires_grad for weight in module.parameters())
-
-
-class CompileListener(Protocol):
-    """Receives each module."""
-
-    def compiles(self) -> None:
-        """A module is about to be compiled."""
-
-    def on_compile(self, module: nn.Module) -> None:
-        """A module was wrapped for compilation in this one, which the script calls."""
-
-    def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
-        """A module is compiled in place: gives the function that is called instead of ``call``."""
-
-
-def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -> None:
-    """Tell a listener from here on; ``any_compiles`` is called for functions, too."""
-    compile_any, compile_module = torch.compile, nn.Module.compile
-
-    @wraps(compile_any)
-    def compile_and_tell(model: Any = None, *arguments: Any, **named: Any) -> Any:
-        if isinstance(model, nn.Module):
-            listener.compiles()
-        if model is not None:
-            any_compiles()
-        result: Any = compile_any(model, *arguments, **named)
-        if isinstance(model, nn.Module) and isinstance(result, nn.Module):
-            listener.on_compile(result)
-        return result
-
-    @wraps(compile_module)
-    def in_place(module: nn.Module, *arguments: Any, **named: Any) -> None:
-        listener.compiles()
-        any_compiles()
-        compile_module(module, *arguments, **named)
-        call: Any = module._compiled_call_impl
-        module._compiled_call_impl = listener.in_place(module, call)
-
-    torch.compile = compile_and_tell
-    nn.Module.compile = in_place  # type: ignore[assignment, method-assign]
-
-
 def outermost(module: nn.Module) -> nn.Module:
     """The module that holds this one, if any lives, and its own holder."""
     for _ in range(_DEEPEST):
-        holder = next((m for m in _modules() if _holds(m, module)), None)
+        holder = next((m for m in alive(nn.Module) if _holds(m, module)), None)
         if holder is None:
             return module
         module = holder
     return module
-
-
-def _modules() -> list[nn.Module]:
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
 
 
 def _holds(holder: nn.Module, module: nn.Module) -> bool:

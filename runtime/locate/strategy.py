@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import torch
@@ -128,7 +129,11 @@ def _fsdp1_layout(units: list[Any]) -> tuple[int, int, str]:
 
 def _fsdp2_layout(root: nn.Module, units: list[Any]) -> tuple[int, int, str]:
     found = dict(_extras(root))
-    meshes = {_mesh(module) for module in units} - {""}
+    meshes = {
+        f"mesh {'x'.join(str(mesh.size(n)) for n in range(mesh.ndim))}"
+        for mesh in map(_mesh_of, units)
+        if mesh is not None
+    }
     stage = 2 if found.get("reshard_after_forward") is False else 3
     words = f"FSDP2 in {len(units)} units over {', '.join(sorted(meshes))}"
     others = _placements(root)
@@ -136,26 +141,18 @@ def _fsdp2_layout(root: nn.Module, units: list[Any]) -> tuple[int, int, str]:
 
 
 def _fsdp2_ranks(root: nn.Module) -> int:
-    """Ranks of the dimensions that shard data: those that are not of tensor parallelism."""
-    for weight in root.parameters():
-        mesh = getattr(weight, "device_mesh", None)
-        if mesh is not None:
-            names = tuple(mesh.mesh_dim_names or ())
-            sizes = [mesh.size(n) for n in range(mesh.ndim)]
-            tensor_parallel = [n for n, name in enumerate(names) if name in ("tp", "cp", "ep")]
-            ranks = 1
-            for number, size in enumerate(sizes):
-                ranks *= 1 if number in tensor_parallel else int(size)
-            return ranks
-    return 1
+    """Ranks of the dimensions that shard data, which other kinds of parallelism do not use."""
+    mesh = _mesh_of(root)
+    if mesh is None:
+        return 1
+    names = mesh.mesh_dim_names or ("",) * mesh.ndim
+    return prod(mesh.size(n) for n, name in enumerate(names) if name not in ("tp", "cp", "ep"))
 
 
-def _mesh(module: Any) -> str:
-    for weight in module.parameters():
-        mesh = getattr(weight, "device_mesh", None)
-        if mesh is not None:
-            return f"mesh {'x'.join(str(mesh.size(n)) for n in range(mesh.ndim))}"
-    return ""
+def _mesh_of(module: nn.Module) -> Any:
+    """Mesh of the first weight that has one."""
+    meshes = (getattr(weight, "device_mesh", None) for weight in module.parameters())
+    return next((mesh for mesh in meshes if mesh is not None), None)
 
 
 def _placements(root: nn.Module) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
+_Kind = TypeVar("_Kind")
 _ARGUMENTS = 3
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
@@ -33,7 +36,6 @@ class BlockList:
 
     @property
     def pieces(self) -> tuple[nn.Module, ...]:
-        """The blocks in order."""
         return _own(self.container)
 
     def keep(self, pieces: tuple[nn.Module, ...]) -> None:
@@ -55,6 +57,26 @@ def find_block_lists(model: nn.Module) -> tuple[BlockList, ...]:
 def repeated_blocks(model: nn.Module) -> tuple[nn.Module, ...]:
     """The pieces of all block lists, in the model's order."""
     return tuple(piece for found in find_block_lists(model) for piece in found.pieces)
+
+
+def piece_names(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Repeated blocks with the names by which a description lists them."""
+    for found in find_block_lists(model):
+        for number, piece in enumerate(found.pieces):
+            yield piece, f"{found.name}.{number}"
+
+
+def shared_names(model: nn.Module) -> list[list[str]]:
+    """Names of each weight that has several."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names[id(weight)].append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def alive(kind: type[_Kind]) -> Iterator[_Kind]:
+    """Objects of a class in this process; the type decides, as an object may answer for itself."""
+    return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
 
 
 def _find(name: str, module: nn.Module) -> Iterator[BlockList]:
@@ -153,47 +175,38 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
     return 2 * batch * heads * tokens * key[2] * (width + value[3])
 
 
-def _forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return attention_flops(query, key, value)
-
-
-def _backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
-    """Five products for two of the forward pass: scores are computed again."""
-    return attention_flops(query, key, value) * 5 // 2
-
-
-def _rnn_layer(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
-    """Each token times the weights of its input and of the state before it."""
-    return _rnn_flops(tokens, (wide, deep))
-
-
-def _rnn_layer_backward(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
-    """Two products for each of the forward pass."""
-    return 2 * _rnn_flops(tokens, (wide, deep))
-
-
-def _rnn(tokens: Any, weights: Any, *_: Any, **__: Any) -> int:
-    return _rnn_flops(tokens, weights)
-
-
-def _rnn_backward(tokens: Any, weights: Any, *_: Any, **__: Any) -> int:
-    return 2 * _rnn_flops(tokens, weights)
-
-
 def _rnn_flops(tokens: Sequence[int], weights: Sequence[Sequence[int]]) -> int:
-    """The last dimension of the tokens is their width; biases have one dimension."""
+    """Each token times the weights of its input and of the state before it.
+
+    The last dimension of the tokens is their width; biases have one dimension.
+    """
     return 2 * prod(tokens[:-1]) * sum(prod(shape) for shape in weights if len(shape) > 1)
 
 
-_WITHOUT_FORMULA = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
-    torch.ops.aten.mkldnn_rnn_layer: _rnn_layer,
-    torch.ops.aten.mkldnn_rnn_layer_backward: _rnn_layer_backward,
-    torch.ops.aten._cudnn_rnn: _rnn,
-    torch.ops.aten._cudnn_rnn_backward: _rnn_backward,
-    torch.ops.aten.miopen_rnn: _rnn,
-    torch.ops.aten.miopen_rnn_backward: _rnn_backward,
+_PRODUCTS_BACKWARD = 5 / 2
+"""Attention's products in a backward pass for each one in a forward pass: scores come anew."""
+_aten = torch.ops.aten
+_WITHOUT_FORMULA: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, value, *_, **__: attention_flops(query, key, value)
+    ),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda _, query, key, value, *__, **___: int(
+            attention_flops(query, key, value) * _PRODUCTS_BACKWARD
+        )
+    ),
+    _aten.mkldnn_rnn_layer: lambda x, wide, deep, *_, **__: _rnn_flops(x, (wide, deep)),
+    _aten.mkldnn_rnn_layer_backward: (
+        lambda x, wide, deep, *_, **__: 2 * _rnn_flops(x, (wide, deep))
+    ),
+    **dict.fromkeys(
+        (_aten._cudnn_rnn, _aten.miopen_rnn),
+        lambda tokens, weights, *_, **__: _rnn_flops(tokens, weights),
+    ),
+    **dict.fromkeys(
+        (_aten._cudnn_rnn_backward, _aten.miopen_rnn_backward),
+        lambda tokens, weights, *_, **__: 2 * _rnn_flops(tokens, weights),
+    ),
 }
 
 

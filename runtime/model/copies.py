@@ -65,8 +65,4 @@ class Deaf:
         """A hook that does nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return _hear_nothing
-
-
-def _hear_nothing(*_: object, **__: object) -> None:
-    """A hook that does nothing."""
+        return lambda *_, **__: None

@@ -141,11 +141,10 @@ def _checked_parameters(config: OptimizerConfig) -> dict[str, Any]:
                 f'optimizer.params.{name} is "auto", but a launch needs a value; start the '
                 "script with autoconf-launch, which resolves it."
             )
-    return {name: _tuple(value) for name, value in config.parameters}
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in config.parameters
+    }
 
 
 def _torch_class(kind: str, given: dict[str, Any]) -> tuple[Callable[..., Optimizer], Any]:
@@ -186,12 +185,10 @@ class Schedule:
         return self._iteration
 
     def go_to(self, iteration: int) -> None:
-        """Set the rate of this optimizer step."""
         self._iteration = iteration - 1
         self.advance()
 
     def advance(self) -> None:
-        """Go on to the next optimizer step."""
         self._iteration += 1
         for group, own in zip(self._optimizer.param_groups, self._own_rates, strict=True):
             group["lr"] = self._rate(self._iteration, own)

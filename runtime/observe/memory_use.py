@@ -55,7 +55,6 @@ class MemoryWatch:
             self._cuda.enforce()
 
     def lift(self) -> None:
-        """End the limit."""
         if meter := self._meter or self._cuda:
             meter.lift()
 

@@ -21,9 +21,9 @@ from ..model import (
     REST,
     Piece,
     bytes_per_parameter,
-    find_block_lists,
     first_tensor,
     is_slice,
+    piece_names,
     tensors_in,
     vocabulary_size,
 )
@@ -58,13 +58,8 @@ class Pieces:
 
     def __init__(self, root: nn.Module) -> None:
         self._model: nn.Module | None = unwrapped_model(root)
-        lists = find_block_lists(self._model)
-        self._names = {
-            id(piece): f"{found.name}.{number}"
-            for found in lists
-            for number, piece in enumerate(found.pieces)
-        }
-        self._place = EMBEDDING if lists else MODEL
+        self._names = {id(piece): name for piece, name in piece_names(self._model)}
+        self._place = EMBEDDING if self._names else MODEL
         self._pieces: dict[str, Piece] = {}
         self._places: dict[int, str] = {}
         self._counted: set[int] = set()
@@ -77,7 +72,6 @@ class Pieces:
 
     @property
     def forward_flops(self) -> float:
-        """Operations of the whole forward pass."""
         return sum(piece.flops for piece in self._pieces.values())
 
     def enters(self, module: nn.Module, arguments: tuple[Any, ...], named: Any) -> None:
@@ -101,7 +95,6 @@ class Pieces:
             self._place = HEAD
 
     def add_flops(self, flops: float) -> None:
-        """Operations if the pass is now."""
         self._here().flops += flops
 
     def keep(self, tensor: Tensor) -> Tensor:

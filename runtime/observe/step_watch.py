@@ -83,7 +83,6 @@ class StepWatch(SharedByCopies):
         self._formats: Counter[torch.dtype] = Counter()
 
     def start(self, optimizers: Iterable[Optimizer]) -> None:
-        """Look from here on."""
         self._storages.add(held_by({*self._modules, self._root}, optimizers))
         for module in self._root.modules():
             before = module.register_forward_pre_hook(self._before, with_kwargs=True)
@@ -93,7 +92,6 @@ class StepWatch(SharedByCopies):
         self._watch.start()
 
     def stop(self) -> None:
-        """Look no longer."""
         self._call_ended()
         self._watch.stop()
         self._hooks.close()
@@ -128,11 +126,10 @@ class StepWatch(SharedByCopies):
         self._in_call = True
         if self._passes == 1 and not _hooks_of_script():
             self._forward = ExitStack()
-            keep = torch.autograd.graph.saved_tensors_hooks(self.pieces.keep, _same)
+            keep = torch.autograd.graph.saved_tensors_hooks(self.pieces.keep, lambda kept: kept)
             self._forward.enter_context(keep)
 
     def _call_ended(self) -> None:
-        """The root's call returned or raised."""
         self._in_call = False
         if self._forward is not None:
             self._forward.close()
@@ -218,10 +215,6 @@ def _hooks_of_script() -> bool:
     return top is not None and top(True) is not None
 
 
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
-
 class Storages:
     """Bytes of the storages on CPU that are known and alive, and their highest sum."""
 
@@ -232,14 +225,14 @@ class Storages:
 
     @property
     def alive_bytes(self) -> int:
-        """Bytes of the known tensors that are alive now."""
         return self._bytes
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Count storages that are not counted yet."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
-                self._add(getattr(tensor, "_local_tensor", tensor))
+                local = getattr(tensor, "_local_tensor", tensor)
+                if local.device.type == "cpu":
+                    self._add_storage(local.untyped_storage())
         self.peak_bytes = max(self.peak_bytes, self._bytes)
 
     def add_made(self, results: Iterable[Any], inputs: Iterable[Any]) -> None:
@@ -256,12 +249,7 @@ class Storages:
 
     @property
     def keys(self) -> frozenset[int]:
-        """The known storages that are alive."""
         return frozenset(self._alive)
-
-    def _add(self, tensor: Tensor) -> None:
-        if tensor.device.type == "cpu":
-            self._add_storage(tensor.untyped_storage())
 
     def _add_storage(self, storage: Any) -> None:
         key, size = storage._cdata, storage.nbytes()
@@ -291,7 +279,6 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._running = False
 
     def start(self) -> None:
-        """Look at each operation from here on."""
         self.__enter__()  # type: ignore[no-untyped-call]
         self._running = True
 
@@ -310,7 +297,6 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operation as it is, then look."""
         named = kwargs or {}
         result = func(*args, **named)
         if self._running:
@@ -336,16 +322,13 @@ def held_by(modules: Iterable[torch.nn.Module], optimizers: Iterable[Any]) -> li
         held += [weight for group in optimizer.param_groups for weight in group["params"]]
         held += tree_leaves([dict(state) for state in optimizer.state.values()])
     tensors = [tensor for tensor in held if isinstance(tensor, Tensor)]
-    return [*tensors, *(tensor.grad for tensor in tensors if _has_gradient(tensor))]  # type: ignore[list-item]
+    leaves = [tensor for tensor in tensors if tensor.is_leaf]
+    return [*tensors, *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
 def _storage_key(value: Any) -> int:
     local = getattr(value, "_local_tensor", value)
     return int(local.untyped_storage()._cdata) if isinstance(local, Tensor) else 0
-
-
-def _has_gradient(tensor: Tensor) -> bool:
-    return tensor.is_leaf and tensor.grad is not None
 
 
 class Exchange:
@@ -355,7 +338,6 @@ class Exchange:
         self._before: int | None = None
 
     def begin(self) -> None:
-        """Count from here on."""
         self._before = _collectives()
 
     def is_nothing(self) -> bool:

@@ -37,24 +37,11 @@ class Made:
 
     @property
     def samples(self) -> int:
-        """Samples of this rank in a step."""
         return self.micro_batch * self.accumulation
 
 
 class StepCounter:
     """Receives forward and backward passes, loaded batches and optimizer steps, in order."""
-
-    forwards_in_step: int
-    """Forward passes that were seen for the last step of any optimizer, or since it."""
-    draw_size: int | None
-    """Samples that the loader of the last batch puts into one; None if not known."""
-    _backwards: int
-    _samples: int
-    _draws: int
-    _most_draws: int
-    _spent: bool
-    _made: Made
-    _same: tuple[object, ...]
 
     def __init__(self, asked: int | None = None) -> None:
         """``asked``: the micro-batch that the launch asks for; None if it is not known."""
@@ -63,10 +50,19 @@ class StepCounter:
         self._pace_size = 0
         self._others = 0
         self._backward_seen = False
-        self.draw_size = None
+        self.draw_size: int | None = None
+        """Samples that the loader of the last batch puts into one; None if not known."""
         self._sizes: list[int] = []
         """Samples of each batch since the first draw of the step that made the last draw."""
         self._restart()
+
+    def _restart(self) -> None:
+        self.forwards_in_step = 0
+        """Forward passes that were seen for the last step of any optimizer, or since it."""
+        self._backwards = self._samples = self._draws = self._most_draws = 0
+        self._spent = True
+        self._same: tuple[object, ...] = ()
+        self._made = Made(micro_batch=0, accumulation=1)
 
     @property
     def has_begun(self) -> bool:
@@ -89,7 +85,6 @@ class StepCounter:
         return self._backwards
 
     def draw(self, batch_size: int | None) -> None:
-        """A loader gave a batch."""
         self._draws += 1
         self.draw_size = batch_size
         if self._draws == 1:
@@ -197,10 +192,3 @@ class StepCounter:
     def _begin(self) -> None:
         self._spent = False
         self.forwards_in_step = self._backwards = self._samples = 0
-
-    def _restart(self) -> None:
-        self.forwards_in_step = self._backwards = self._samples = self._draws = 0
-        self._most_draws = 0
-        self._spent = True
-        self._same = ()
-        self._made = Made(micro_batch=0, accumulation=1)

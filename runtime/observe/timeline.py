@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -56,7 +56,6 @@ class HostClock:
 
     lags = False
     mark = staticmethod(real_time.perf_counter)
-    """See Clock."""
 
     def has_passed(self, mark: Any) -> bool:
         return True
@@ -65,10 +64,10 @@ class HostClock:
         return float(end - start)
 
     def wait(self, mark: Any) -> None:
-        """See Clock."""
+        pass
 
     def settle(self) -> None:
-        """See Clock."""
+        pass
 
 
 class CudaClock:
@@ -102,26 +101,11 @@ def clock_of(device: torch.device) -> Clock:
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 
-class Arriving:
+class Arriving(NamedTuple):
     """A number on its way from a GPU to the host."""
 
-    __slots__ = ("_cell", "_copied")
-
-    def __init__(self, cell: Tensor, copied: torch.cuda.Event) -> None:
-        self._cell = cell
-        self._copied = copied
-
-    @property
-    def has_arrived(self) -> bool:
-        """True if reading it takes no time."""
-        return bool(self._copied.query())  # type: ignore[no-untyped-call]
-
-    def take(self, free_cells: list[Tensor]) -> float:
-        """The number; its cell is free again."""
-        self._copied.synchronize()
-        value = float(self._cell)
-        free_cells.append(self._cell)
-        return value
+    cell: Tensor
+    copied: torch.cuda.Event
 
 
 class LossReader:
@@ -148,13 +132,16 @@ class LossReader:
 
     def has_arrived(self, sent: Tensor | Arriving | None) -> bool:
         """True if :meth:`read` returns at once."""
-        return not isinstance(sent, Arriving) or sent.has_arrived
+        return not isinstance(sent, Arriving) or bool(sent.copied.query())  # type: ignore[no-untyped-call]
 
     def read(self, sent: Tensor | Arriving | None) -> float | None:
         """The number that was sent; to be called once."""
-        if isinstance(sent, Arriving):
-            return sent.take(self._free)
-        return None if sent is None else float(sent)
+        if not isinstance(sent, Arriving):
+            return None if sent is None else float(sent)
+        sent.copied.synchronize()
+        value = float(sent.cell)
+        self._free.append(sent.cell)
+        return value
 
 
 def loss_of(tensors: Any) -> Tensor | None:
@@ -214,7 +201,6 @@ class PauseRule:
         return start
 
     def forget_pause(self) -> None:
-        """Forget a pause since the last step."""
         self.pause = None
         self._resumed = False
 
@@ -240,7 +226,6 @@ class Timeline(PauseRule):
         self._began_s: float | None = began_s
 
     def begin(self) -> None:
-        """The next step's time counts from here."""
         self._since = self._clock.mark()
         self._began_s = None
         self.forget_pause()

@@ -116,7 +116,6 @@ class _Positions(SharedByCopies):
         self.chunks = chunks
 
     def give(self, module: nn.Module, positional: Any, named: dict[str, Any]) -> Any:
-        """A forward pre-hook."""
         if active_chunks() is None or not _takes(module, _POSITIONS):
             return None
         given = inspect.signature(module.forward).bind_partial(*positional, **named).arguments

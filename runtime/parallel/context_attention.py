@@ -70,12 +70,10 @@ class SequenceChunks:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks that share a sequence."""
         return len(self.every) // 2
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Numbers of this rank's chunks."""
         return self.every[2 * self.rank : 2 * self.rank + 2]
 
     def part(self, whole: Tensor, dimension: int = 1) -> Tensor:
@@ -286,7 +284,6 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Reduce-scatter."""
         own = gradient.new_empty(gradient.shape[1:])
         every = gradient.contiguous().flatten(0, 1)
         _reduce_scatter(own, every, group=context.group)

@@ -149,14 +149,11 @@ class _Dispatch:
             for name, weight in held.items():
                 local = weight.to_local()
                 if local.requires_grad:
-                    local.register_hook(self._share_of_gradient)
+                    local.register_hook(lambda gradient: gradient / self._ranks)
                 self._experts._parameters[name] = local.to(_compute_dtype(local))
             yield
         finally:
             self._experts._parameters.update(held)
-
-    def _share_of_gradient(self, gradient: Tensor) -> Tensor:
-        return gradient / self._ranks
 
 
 def _exchange(

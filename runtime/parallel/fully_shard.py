@@ -161,7 +161,6 @@ class WeightsKept:
 
     @contextmanager
     def __call__(self, last: bool) -> Iterator[None]:
-        """Keep them."""
         for root in self._roots:
             root.set_reshard_after_backward(last)
         with self._outer(last):
@@ -173,7 +172,6 @@ class LateReduction(WeightsKept):
 
     @contextmanager
     def __call__(self, last: bool) -> Iterator[None]:
-        """Keep both."""
         for root in self._roots:
             root.set_requires_gradient_sync(last)
         with super().__call__(last):

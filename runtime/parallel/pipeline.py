@@ -149,7 +149,6 @@ class Pipeline:
             stage.loss, stage.after_forward = partial(self._loss, stage), after_forward
 
     def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
-        """Gradients and loss; see :class:`.Passes`."""
         is_first = True not in self._made
         weight = self._layout.loss_weight(self._data_rank)
         self._weight = scale * weight / self._layout.accumulation
@@ -163,7 +162,6 @@ class Pipeline:
         return self._mean_loss()
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The loss by forward passes through the stages."""
         schedule = self._prepare(batch, trains=False)
         self._run(schedule.eval)
         return self._mean_loss()
@@ -207,7 +205,7 @@ class Pipeline:
         return make(
             stages if len(stages) > 1 else stages[0],
             self._recipe.config.layout.accumulation,
-            loss_fn=self._weighted_loss,
+            loss_fn=lambda loss, target: loss.reshape(()) * self._weight,
             scale_grads=False,
         )
 
@@ -223,9 +221,6 @@ class Pipeline:
         micro_batch = to_device(self._micro_batches[number], self._device)
         with compute_in(self._recipe.config.precision, self._device):
             return self._recipe.loss(stage.model, micro_batch)
-
-    def _weighted_loss(self, loss: Tensor, target: Tensor) -> Tensor:
-        return loss.reshape(()) * self._weight
 
     def _mean_loss(self) -> Tensor:
         last = self._stages[-1]

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import (
-    CheckpointPolicy,
     checkpoint,
     create_selective_checkpoint_contexts,
 )
@@ -20,7 +19,7 @@ from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 from ..model import repeated_blocks
 from .base import Applied, DeviceMeshes, Extras
 
-_KEPT = (
+_NAMES = (
     "mm",
     "addmm",
     "bmm",
@@ -34,6 +33,12 @@ _KEPT = (
     "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_fused_attention_overrideable",
 )
+_KEPT = [
+    getattr(packet, overload)
+    for packet in (getattr(torch.ops.aten, name, None) for name in _NAMES)
+    if packet is not None
+    for overload in packet.overloads()
+]
 """ATen operators whose results selective recomputation keeps."""
 
 
@@ -88,21 +93,6 @@ def recompute_of_blocks(blocks: Iterable[nn.Module]) -> tuple[Recompute, Extras]
 def _recompute_wrapper(
     forward: Callable[..., Any], mode: Recompute, *arguments: Any, **named: Any
 ) -> Any:
-    if mode is Recompute.FULL:
-        return checkpoint(forward, *arguments, use_reentrant=False, **named)
-    return checkpoint(forward, *arguments, use_reentrant=False, context_fn=_selective, **named)
-
-
-def _selective() -> Any:
-    return create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
-
-
-def _policy(_: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
-    packet = getattr(operator, "overloadpacket", None)
-    kept = packet in _KEPT_PACKETS
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-_KEPT_PACKETS = frozenset(
-    getattr(torch.ops.aten, name) for name in _KEPT if hasattr(torch.ops.aten, name)
-)
+    if mode is Recompute.SELECTIVE:
+        named["context_fn"] = partial(create_selective_checkpoint_contexts, _KEPT)
+    return checkpoint(forward, *arguments, use_reentrant=False, **named)

@@ -6,7 +6,6 @@ Norms and what else the plan does not split stay whole, or work on a rank's part
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -26,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 
 from autoconf_launch.core import ConfigError, DegreeLimits, ResolvedConfig, nearest_known
 
-from ..model import Batch, BlockList, find_block_lists, tensors
+from ..model import Batch, BlockList, find_block_lists, shared_names, tensors
 from .base import Applied, DeviceMeshes, Weights, mesh_degree
 
 COLUMNS, ROWS = "colwise", "rowwise"
@@ -178,7 +177,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         raise ConfigError(obstacle)
     summed = [name for name, word in plan.words if word == SUMMED]
     parts = {name: word for name, word in plan.words if word != SUMMED}
-    tied = _tied_names(model)
+    tied = shared_names(model)
     if config.layout.sequence_parallel:
         lists = _lists_of(model, plan)
         summed += [_join(one.name, key) for one in lists for key in one.keys]
@@ -295,13 +294,6 @@ def _gather_output(mesh: DeviceMesh) -> Any:
 def _redistribute(hidden: Tensor, mesh: DeviceMesh, before: Placement, after: Placement) -> Tensor:
     spread = DTensor.from_local(hidden, mesh, [before], run_check=False)
     return spread.redistribute(placements=[after]).to_local()
-
-
-def _tied_names(model: nn.Module) -> list[list[str]]:
-    names: dict[int, list[str]] = defaultdict(list)
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        names[id(weight)].append(name)
-    return [same for same in names.values() if len(same) > 1]
 
 
 def _tie_again(model: nn.Module, tied: list[list[str]]) -> None:

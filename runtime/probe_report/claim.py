@@ -14,14 +14,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from autoconf_launch.core import Mode, RankTask, Sign, real_time, sign_path
 
-from ..rank import announced_end, write_sign
+from ..rank import Ranks, announced_end, write_sign
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _PARENT = "AUTOCONF_LAUNCH_PROBE_PARENT"
@@ -32,10 +32,9 @@ _PEERS_PAUSE_S = 120.0
 _POLL_S = 0.005
 _UNANNOUNCED_STEPS = 3
 """Steps beyond the last possible end after which a rank without news ends by itself."""
-SECOND = 2
+_SECOND = 2
 _BEFORE = 2
 _WAIT_S = 30.0
-_GOING_ON_POLL_S = 0.005
 
 
 class Claim:
@@ -133,11 +132,6 @@ def environment_rank() -> int:
     return _first_number(_RANKS, 0)
 
 
-def environment_size() -> int:
-    """Ranks by the launcher's variables; 1 if there are none."""
-    return _first_number(_SIZES, 1)
-
-
 def _first_number(names: tuple[str, ...], default: int) -> int:
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdecimal()), default)
@@ -179,57 +173,39 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlace:
-    """Rank of this process and how many there are: by its process group, else its variables."""
-
-    rank: int
-    world_size: int
-
-
-def place() -> RankPlace:
-    """Place of this process among the ranks."""
+def find_place(device: torch.device) -> Ranks:
+    """Place of this process among the ranks: by its process group, else by its variables."""
     if dist.is_available() and dist.is_initialized():
-        return RankPlace(rank=dist.get_rank(), world_size=dist.get_world_size())
-    return RankPlace(rank=environment_rank(), world_size=environment_size())
+        return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
+    size = _first_number(_SIZES, 1)
+    return Ranks(rank=environment_rank(), world_size=size, device=device)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSchedule:
-    """The number of the inspected step, and the least number of steps.
-
-    ``lead`` steps before the end it is announced: as far as one rank can be ahead of another.
-    """
-
-    heavy: int | None
-    least: int
-    lead: int
-
-    @staticmethod
-    def of(task: RankTask, lead: int) -> StepSchedule:
-        """Inspect the second step, if it will not be timed."""
-        if task.mode is Mode.PROFILE:
-            return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
-        if task.start_step > SECOND:
-            return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
-        return StepSchedule(heavy=None, least=1, lead=lead)
+def inspected_step(task: RankTask) -> int | None:
+    """Number of the step that is looked into: the second one, if it will not be timed."""
+    is_free = task.mode is Mode.PROFILE or task.start_step > _SECOND
+    return _SECOND if is_free else None
 
 
 class Agreement:
-    """A rank's view of the common end."""
+    """A rank's view of the common end, and of going on after the last step.
 
-    def __init__(
-        self, task: RankTask, *, rank: int, world_size: int, schedule: StepSchedule
-    ) -> None:
+    Args:
+        task: of the launch.
+        place: the rank that this process reports for.
+        lead: steps before the end at which it is announced: as far as one rank can be ahead of
+            another.
+    """
+
+    def __init__(self, task: RankTask, place: Ranks, *, lead: int) -> None:
         self._task = task
-        self._rank = rank
-        self._world_size = world_size
-        self._schedule = schedule
+        self._rank, self._world_size = place.rank, place.world_size
+        self._lead = lead if place.world_size > 1 else 0
+        self._least = inspected_step(task) or 1
         self._stop: int | None = None
 
     @property
     def stop(self) -> int | None:
-        """The step that was announced."""
         return self._stop
 
     def is_last(self, step: int) -> bool:
@@ -238,11 +214,10 @@ class Agreement:
             self._stop = self._announce(step) if self._rank == 0 else self._read_announced_end()
         if self._stop is not None:
             return step >= self._stop
-        most = max(self._task.most_steps or 0, self._task.end_step, self._schedule.least)
+        most = max(self._task.most_steps or 0, self._task.end_step, self._least)
         return step >= most + _UNANNOUNCED_STEPS
 
     def on_end(self) -> None:
-        """This rank has said its last word."""
         if self._world_size > 1:
             write_sign(self._task, f"ended_rank{self._rank}", "")
 
@@ -265,18 +240,17 @@ class Agreement:
 
     def _announce(self, step: int) -> int | None:
         """Announce the end once it is near enough or cannot move."""
-        lead = self._schedule.lead if self._world_size > 1 else 0
-        wanted = max(self._wanted_end(), self._schedule.least)
-        if self._task.most_steps is not None and step + lead < wanted:
+        wanted = max(self._wanted_end(), self._least)
+        if self._task.most_steps is not None and step + self._lead < wanted:
             return None
-        stop = max(wanted, step + lead)
+        stop = max(wanted, step + self._lead)
         if self._world_size > 1:
             write_sign(self._task, Sign.STOP.value, str(stop))
         return stop
 
     def _wanted_end(self) -> int:
         if self._task.mode is Mode.PROFILE:
-            return self._schedule.least
+            return self._least
         if self._task.most_steps is None:
             return self._task.end_step
         return min(announced_end(self._task), self._task.most_steps)
@@ -289,26 +263,15 @@ class Agreement:
     def _is_missing_rank(self) -> bool:
         local = os.environ.get("LOCAL_WORLD_SIZE", "")
         expected = int(local) if local.isdecimal() else self._world_size
-        folder = sign_path(self._task, "").parent
-        ended = list(folder.glob(f"ended_rank*.{self._task.attempt}"))
-        return len(ended) < min(expected, self._world_size)
+        return len(self._signs("ended_rank*")) < min(expected, self._world_size)
 
-
-class AfterEpoch:
-    """A rank's part in the agreement to go on after the last step."""
-
-    def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
-        self._task = task
-        self._rank = rank
-        self._world_size = world_size
-
-    def step(self, number: int, *, can_end: bool) -> None:
+    def on_step(self, number: int, *, can_end: bool) -> None:
         """A step has ended; ``can_end`` says of this rank's data whether it can be ended."""
         announces = self._world_size > 1 and number == self._task.end_step - _BEFORE
         if announces and not can_end:
             write_sign(self._task, f"endless_rank{self._rank}", "")
 
-    def agree(self, wanted: bool) -> bool:
+    def agree_to_go_on(self, wanted: bool) -> bool:
         """True if all go on after the last step; rank 0 decides by ``wanted``.
 
         A rank without an answer within 30 s uses its own ``wanted``.
@@ -318,7 +281,7 @@ class AfterEpoch:
         if self._world_size == 1:
             return wanted
         if self._rank == 0:
-            wanted = wanted and not self._endless()
+            wanted = wanted and not self._signs("endless_rank*")
             write_sign(self._task, "goes_on", str(int(wanted)))
             return wanted
         return self._hear(wanted)
@@ -328,9 +291,9 @@ class AfterEpoch:
         while real_time.monotonic() < give_up_s:
             with suppress(OSError):
                 return sign_path(self._task, "goes_on").read_text() == "1"
-            real_time.sleep(_GOING_ON_POLL_S)
+            real_time.sleep(_POLL_S)
         return wanted
 
-    def _endless(self) -> list[Path]:
+    def _signs(self, pattern: str) -> list[Path]:
         folder = sign_path(self._task, "").parent
-        return list(folder.glob(f"endless_rank*.{self._task.attempt}"))
+        return list(folder.glob(f"{pattern}.{self._task.attempt}"))

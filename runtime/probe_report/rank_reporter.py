@@ -43,9 +43,18 @@ from ..observe import (
     has_compiled_part,
     use_before_training,
 )
-from ..rank import Turns, classify, is_device_lost, last_words, leave, shown_json, write_whole
+from ..rank import (
+    Ranks,
+    Turns,
+    classify,
+    is_device_lost,
+    last_words,
+    leave,
+    shown_json,
+    write_whole,
+)
 from ..soak import Beside
-from .claim import AfterEpoch, Agreement, Claim, RankPlace, StepSchedule, place
+from .claim import Agreement, Claim, find_place, inspected_step
 from .ending import LastWord
 
 _MODEL_FLOPS = 3.0
@@ -75,39 +84,6 @@ class Live:
     """Format of autocast at the start of a forward pass; None: it was off."""
 
 
-class InTurn:
-    """A probed rank in its turn group from the end of the first step on, if it is in one.
-
-    Only the process that speaks for the rank calls it.
-    """
-
-    def __init__(self, task: RankTask, rank: int, timeline: Timeline) -> None:
-        self._task = task
-        self._rank = rank
-        self._timeline = timeline
-        self._turns: Turns | None = None
-
-    def wait(self) -> None:
-        """After a step: let the others compute; the next one's time begins with its turn."""
-        if self._task.next_folder is None:
-            return
-        if self._turns is not None and not self._turns.ends_with(self._timeline.steps):
-            return
-        self._timeline.settle()
-        if self._turns is None:
-            self._turns = Turns(self._task, self._rank)
-            self._turns.begin()
-        else:
-            self._turns.pass_turn()
-            self._turns.wait()
-        self._timeline.begin()
-
-    def end(self) -> None:
-        """After the last step; returns when the others are done, too."""
-        if self._turns is not None:
-            self._turns.end()
-
-
 class RankReporter:
     """A rank's report in the making."""
 
@@ -115,21 +91,18 @@ class RankReporter:
         self,
         task: RankTask,
         claim: Claim,
-        here: RankPlace,
-        device: torch.device,
+        here: Ranks,
         memory: MemoryWatch,
     ) -> None:
-        began_s = memory.began_s
-        self.timeline = Timeline(task, here.rank, clock_of(device), began_s=began_s)
+        clock = clock_of(here.device)
+        self.timeline = Timeline(task, here.rank, clock, began_s=memory.began_s)
         self.watch: StepWatch | None = None
         self._task = task
         self._claim = claim
         self._place = here
         self._memory = memory
-        self._schedule = StepSchedule.of(task, lead=2 if device.type == "cuda" else 1)
-        self._agreement = Agreement(
-            task, rank=here.rank, world_size=here.world_size, schedule=self._schedule
-        )
+        self._inspected = inspected_step(task)
+        self._agreement = Agreement(task, here, lead=2 if here.device.type == "cuda" else 1)
         self._applied: AppliedStrategy | None = None
         self._pieces: Pieces | None = None
         self._flops: float | None = None
@@ -138,14 +111,14 @@ class RankReporter:
         """A sentence if steps later had more micro-batches than the first ones."""
         self.notes: list[str] = []
         """Sentences for the user."""
-        self._device = device.type
+        self._device = here.device.type
         self._exchange = Exchange()
         self.beside = Beside(task, here.rank, self.timeline, self._so_far)
-        self.turns = InTurn(task, here.rank, self.timeline)
-        self._soaks = task.soak
-        self._after_epoch = AfterEpoch(task, rank=here.rank, world_size=here.world_size)
+        self.turns = Turns(
+            task, here.rank, settle=self.timeline.settle, restart=self.timeline.begin
+        )
         self._last_made = self._looked_into = self._largest
-        self.last_untimed = self._schedule.heavy or 1
+        self.last_untimed = self._inspected or 1
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
         """True if all ranks end after a step."""
@@ -167,16 +140,16 @@ class RankReporter:
         number = self.timeline.end(made, loss)
         self.beside.on_step(paused=paused)
         if self.beside.data is not None:
-            self._after_epoch.step(number, can_end=self.beside.data.can_end)
-        if self._soaks:
+            self._agreement.on_step(number, can_end=self.beside.data.can_end)
+        if self._task.soak:
             self._memory.follow(paused=paused)
             if number >= self._task.start_step:
-                self.beside.note()
+                self.beside.write()
         return number
 
     def goes_on(self) -> bool:
         """After the last step: True if the script goes on to its actions after an epoch."""
-        return self.beside.goes_on(self._after_epoch.agree)
+        return self.beside.goes_on(self._agreement.agree_to_go_on)
 
     def between(self, number: int, root: nn.Module | None, live: Live) -> None:
         """After step ``number`` and before the next one, outside of both: look around."""
@@ -185,7 +158,7 @@ class RankReporter:
         if self.watch:
             self._conclude()
         self._describe(root, live)
-        if number + 1 == self._schedule.heavy and root is not None:
+        if number + 1 == self._inspected and root is not None:
             self._look_closely(root, live)
 
     def restart(self) -> None:
@@ -215,7 +188,7 @@ class RankReporter:
         word = self._settle(word)
         records = self.timeline.records
         if word.ended_early:
-            if len(records) == self._schedule.heavy:
+            if len(records) == self._inspected:
                 records.pop()
             end_step = len(records)
             self.beside.on_end()
@@ -366,17 +339,16 @@ def claim_rank(task: RankTask, device: torch.device, memory: MemoryWatch) -> Ran
 
     None: another process does, and this one ends when that has spoken.
     """
-    here = place()
+    here = find_place(device)
     claim = Claim(task, here.rank)
     if claim.take():
-        return RankReporter(task, claim, here, device, memory)
+        return RankReporter(task, claim, here, memory)
     leave_after(Path(task.folder, result_file(here.rank)))
     return None
 
 
 def claim_stepless_rank(task: RankTask, memory: MemoryWatch) -> RankReporter | None:
     """Speak for a rank that made no step, unless any process ever spoke for it."""
-    here = place()
+    here = find_place(torch.device("cpu"))
     claim = Claim(task, here.rank)
-    cpu = torch.device("cpu")
-    return RankReporter(task, claim, here, cpu, memory) if claim.take_first() else None
+    return RankReporter(task, claim, here, memory) if claim.take_first() else None

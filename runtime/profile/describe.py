@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -24,9 +25,9 @@ from ..model import (
     REST,
     Piece,
     bytes_per_parameter,
-    find_block_lists,
     find_experts,
     flop_counter,
+    piece_names,
     repeated_blocks,
     tensors,
     vocabulary_size,
@@ -145,13 +146,8 @@ def record(model: nn.Module, forward: Callable[[], Tensor]) -> tuple[Piece, ...]
 class _Tape:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        lists = find_block_lists(model)
-        self._pieces = {
-            piece: f"{found.name}.{index}"
-            for found in lists
-            for index, piece in enumerate(found.pieces)
-        }
-        self._outside = EMBEDDING if lists else MODEL
+        self._pieces = dict(piece_names(model))
+        self._outside = EMBEDDING if self._pieces else MODEL
         self._experts = set(find_experts(model).values())
         words = tensor_words(model)
         self._words = {model.get_submodule(name): word for name, word in words.items()}
@@ -179,21 +175,16 @@ class _Tape:
     def _hooks(self) -> Iterator[None]:
         with ExitStack() as stack:
             for module in self._model.modules():
+                before = partial(module.register_forward_pre_hook, with_kwargs=True)
                 if module in self._pieces:
-                    before = module.register_forward_pre_hook(self._enter, with_kwargs=True)
-                    after = module.register_forward_hook(self._leave)
-                    stack.callback(before.remove)
-                    stack.callback(after.remove)
+                    stack.callback(before(self._enter).remove)
+                    stack.callback(module.register_forward_hook(self._leave).remove)
                 if module in self._experts:
-                    routed = module.register_forward_pre_hook(self._note_route, with_kwargs=True)
-                    stack.callback(routed.remove)
-                handle = module.register_forward_pre_hook(self._note_place)
-                stack.callback(handle.remove)
+                    stack.callback(before(self._note_route).remove)
+                stack.callback(before(self._note_place).remove)
                 if self._words.get(module, SUMMED) != SUMMED:
-                    starts = module.register_forward_pre_hook(self._start_split)
-                    ends = module.register_forward_hook(self._end_split)
-                    stack.callback(starts.remove)
-                    stack.callback(ends.remove)
+                    stack.callback(before(self._start_split).remove)
+                    stack.callback(module.register_forward_hook(self._end_split).remove)
             yield
 
     def _at(self, name: str) -> Piece:
@@ -211,7 +202,7 @@ class _Tape:
         self._settle_flops()
         self._place = self._outside = HEAD
 
-    def _start_split(self, module: nn.Module, arguments: Any) -> None:
+    def _start_split(self, module: nn.Module, *_: Any) -> None:
         self._settle_flops(split=self._is_split)
 
     def _end_split(self, module: nn.Module, arguments: Any, output: Any) -> None:
@@ -219,7 +210,7 @@ class _Tape:
         self._settle_flops(split=True)
         self._is_split = self._words[module] == COLUMNS
 
-    def _note_place(self, module: nn.Module, arguments: Any) -> None:
+    def _note_place(self, module: nn.Module, *_: Any) -> None:
         self._ran_in.setdefault(module, self._place)
 
     def _note_route(self, module: nn.Module, arguments: Any, named: dict[str, Any]) -> None:
@@ -296,14 +287,9 @@ class _Laps:
     """A clock that is read if the pass goes from one part into the next."""
 
     def __init__(self, model: nn.Module, clock: Callable[[], float]) -> None:
-        lists = find_block_lists(model)
         self._clock = clock
-        self._first = EMBEDDING if lists else MODEL
-        self._pieces = {
-            piece: f"{found.name}.{number}"
-            for found in lists
-            for number, piece in enumerate(found.pieces)
-        }
+        self._pieces = dict(piece_names(model))
+        self._first = EMBEDDING if self._pieces else MODEL
         named = {model.get_submodule(name): word for name, word in tensor_words(model).items()}
         self._words = {module: word for module, word in named.items() if word != SUMMED}
 

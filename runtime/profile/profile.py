@@ -26,7 +26,6 @@ from autoconf_launch.core import (
     MicroBatchTiming,
     ModelSpec,
     encode,
-    real_time,
 )
 
 from ..model import (
@@ -42,6 +41,7 @@ from ..parallel import context_split
 from ..rank import (
     Ranks,
     Report,
+    device_now_s,
     is_allocation_failure,
     leave,
     shown_json,
@@ -70,6 +70,7 @@ class Profiler:
         self._ranks = ranks
         self._report = report
         self._built: nn.Module | None = None
+        self._now = partial(device_now_s, ranks.device)
         limit = report.task.memory_limit_bytes
         report.meter = self._meter = start_meter(ranks.device, limit, held_bytes(recipe.model))
 
@@ -188,11 +189,6 @@ class Profiler:
             run()
             taken.append(self._now() - start)
         return taken
-
-    def _now(self) -> float:
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(self._ranks.device)
-        return real_time.perf_counter()
 
     def _write(self, spec: ModelSpec) -> None:
         document = {**encode(spec), **_deepspeed_names(spec)}

@@ -181,13 +181,13 @@ def _fake_samples(batch: Batch, count: int) -> Batch:
 
 def _longest_uniform_list(model: nn.Module) -> BlockList | None:
     """The longest list worth cutting: more than three blocks of equal weights."""
-    uniform = [found for found in find_block_lists(model) if len(set(_sizes(found))) == 1]
+    uniform = [found for found in find_block_lists(model) if len(_sizes(found)) == 1]
     longest = max(uniform, key=lambda found: len(found.pieces), default=None)
     return longest if longest is not None and len(longest.pieces) > _MORE else None
 
 
-def _sizes(found: BlockList) -> list[int]:
-    return [sum(p.numel() for p in piece.parameters()) for piece in found.pieces]
+def _sizes(found: BlockList) -> set[int]:
+    return {sum(p.numel() for p in piece.parameters()) for piece in found.pieces}
 
 
 def _with_count(spec: ModelSpec, name: str, missing: int) -> ModelSpec:

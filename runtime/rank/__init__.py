@@ -20,6 +20,7 @@ from .phase_clock import (
     PhaseClock,
     StepCutter,
     autocast_format,
+    device_now_s,
 )
 from .ranks import Ranks, join, open_store, rank_number, world_size
 from .report import (

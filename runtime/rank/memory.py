@@ -106,7 +106,6 @@ class CudaMeter:
         )
 
     def restart(self) -> None:
-        """Let the peak begin at the present use."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def enforce(self) -> None:
@@ -131,14 +130,12 @@ class CudaMeter:
         torch.cuda.set_per_process_memory_fraction(allowed / self._total, self._device)
 
     def lift(self) -> None:
-        """Let the allocator reserve all of the device."""
         if self._is_limited:
             with suppress(RuntimeError):  # a lost device refuses, and allocates no more either
                 torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
     @contextmanager
     def watch_live(self) -> Iterator[None]:
-        """Begin the peak here."""
         self.restart()
         yield
 
@@ -214,7 +211,6 @@ class CpuMeter:
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
     def lift(self) -> None:
-        """Restore the system's limit."""
         if self._limit is not None:
             lift_data_limit()
 

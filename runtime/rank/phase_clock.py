@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,13 @@ FEWEST_MADE = 2
 """Micro-batches of a step that is cut: one, and the last one with the exchange."""
 
 
+def device_now_s(device: torch.device) -> float:
+    """Seconds of a clock, once the device has computed all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return real_time.perf_counter()
+
+
 class PhaseClock:
     """Sums seconds by phase over the steps between ``begin`` and ``end_step``.
 
@@ -37,18 +45,17 @@ class PhaseClock:
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
+        self._now = partial(device_now_s, ranks.device)
         self._since = 0.0
         self._step: list[tuple[str, float]] = []
         self._sums: dict[str, float] = {}
         self._count = 0
 
     def begin(self) -> None:
-        """A step begins."""
         self._step = []
         self._since = self._now()
 
     def lap(self, phase: str) -> None:
-        """A phase is over."""
         now = self._now()
         self._step.append((phase, now - self._since))
         self._since = now
@@ -74,11 +81,6 @@ class PhaseClock:
         *others, last = backward
         return max(0.0, last - sum(others) / len(others))
 
-    def _now(self) -> float:
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(self._ranks.device)
-        return real_time.perf_counter()
-
 
 class StepCutter:
     """Times the micro-batches of one step and says which is the last; not to be used twice."""
@@ -92,6 +94,7 @@ class StepCutter:
             ranks: that make it together.
         """
         self._limit_s, self._whole, self._ranks = limit_s, micro_batches, ranks
+        self._now = partial(device_now_s, ranks.device)
         self._last = micro_batches
         self._micro_s: list[float] = []
         self._start_s = self._since = self._now()
@@ -109,7 +112,6 @@ class StepCutter:
         return self._last
 
     def end_micro_batch(self) -> None:
-        """A micro-batch is over."""
         now = self._now()
         self._micro_s.append(now - self._since)
         self._since = now
@@ -137,11 +139,6 @@ class StepCutter:
         spent_s, micro_s = both.tolist()
         more = int(max(0.0, self._limit_s - spent_s) / max(micro_s, 1e-9))
         return min(self._whole, max(FEWEST_MADE, made + max(1, more)))
-
-    def _now(self) -> float:
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(self._ranks.device)
-        return real_time.perf_counter()
 
 
 class CompileTime:

@@ -46,13 +46,6 @@ def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTa
     return RankTask.from_variable(value) if value else None
 
 
-class PhaseMeans(Protocol):
-    """Phases of the steps with their times."""
-
-    def means(self) -> tuple[tuple[str, float], ...]:
-        """Mean seconds of a step by phase."""
-
-
 class SideActivity(Protocol):
     """Work of the rank besides its steps."""
 
@@ -74,13 +67,14 @@ class Report:
         self.steps: list[StepRecord] = []
         self.applied: AppliedStrategy | None = None
         self.meter: Meter | None = None
-        self.clock: PhaseMeans | None = None
+        self.phases: Callable[[], tuple[tuple[str, float], ...]] = tuple
+        """Mean seconds of a step by phase."""
         self.cut: CutStep | None = None
         self.beside: SideActivity | None = None
         self.put_away: Callable[[], tuple[str, ...]] = tuple
         """Clears away what the script saved; what else it has made in the working directory."""
         self.turns: Turns | None = None
-        self.settle: Callable[[], None] = _nothing
+        self.settle: Callable[[], object] = tuple
         """Waits until ``steps`` has all that were made."""
         self._rank = rank
         self._world_size = world_size
@@ -167,7 +161,7 @@ class Report:
             memory=self._memory(asked),
             end_step=end_step,
             left_behind=self._left,
-            phases=self.clock.means() if self.clock is not None else (),
+            phases=self.phases(),
             cut=self.cut,
             asides=self.beside.summary() if self.beside is not None and self.steps else None,
         )
@@ -199,10 +193,6 @@ class Report:
                 f"at least {needed} are needed; give it more data or more steps.",
             )
         )
-
-
-def _nothing() -> None:
-    """Nothing is under way."""
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,30 +31,42 @@ class Turns:
     have the batches that they made meanwhile.
     """
 
-    def __init__(self, task: RankTask, rank: int) -> None:
-        assert task.next_folder is not None
-        self._own = _pipe(Path(task.folder) / turn_file(rank))
-        self._next = _pipe(Path(task.next_folder) / turn_file(rank))
-        self._is_first = task.first_turn
-        self._turns_before = task.turns_before
-        self._has_turn = False
+    def __init__(
+        self, task: RankTask, rank: int, *, settle: Callable[[], None], restart: Callable[[], None]
+    ) -> None:
+        """Without a group in the ``task`` every step is this rank's.
 
-    def begin(self) -> None:
-        """Wait for the first turn; the turn goes round once before, so that all are there.
-
-        The first launch of the group has it from the start.
+        Args:
+            task: of the launch.
+            rank: number of this rank.
+            settle: waits for the device and records the steps so far.
+            restart: lets the next step's time begin.
         """
-        if not self._is_first:
+        self._task, self._settle, self._restart = task, settle, restart
+        self._has_entered = self._has_turn = False
+        if task.next_folder is not None:
+            self._own = _pipe(Path(task.folder) / turn_file(rank))
+            self._next = _pipe(Path(task.next_folder) / turn_file(rank))
+
+    def after_step(self, number: int) -> None:
+        """Let the others compute, if this step ends a turn; the first call enters the group.
+
+        The turn goes round once before it counts, so that all launches are there. The first
+        launch of the group has it from the start.
+        """
+        turns_before = self._task.turns_before
+        is_inside = self._has_entered and turns_before(number) == turns_before(number - 1)
+        if self._task.next_folder is None or is_inside:
+            return
+        self._settle()
+        if not self._has_entered and not self._task.first_turn:
             self.wait()
+        self._has_entered = True
         self.pass_turn()
         self.wait()
-
-    def ends_with(self, step: int) -> bool:
-        """True if the turn passes after this step."""
-        return self._turns_before(step) > self._turns_before(step - 1)
+        self._restart()
 
     def wait(self) -> None:
-        """Wait until it is this rank's turn."""
         _send_loaders(signal.SIGSTOP)
         try:
             self._read()
@@ -62,7 +75,6 @@ class Turns:
         self._has_turn = True
 
     def pass_turn(self) -> None:
-        """Pass the turn to the next launch."""
         _send_loaders(signal.SIGSTOP)
         self._has_turn = False
         self._write(_COMPUTES)

@@ -46,7 +46,6 @@ class Surroundings:
         self._saved.begin()
 
     def tell(self, listener: SaveListener) -> None:
-        """Notify a listener of each checkpoint."""
         self._saved.listen(listener)
 
     def new(self) -> tuple[str, ...]:

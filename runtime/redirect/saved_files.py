@@ -89,7 +89,6 @@ class SavedFiles:
         self.paths.trains = True
 
     def listen(self, listener: SaveListener) -> None:
-        """Tell of tensors that are saved from here on."""
         self._listener = listener
 
     def _change(self, module: ModuleType) -> None:
@@ -213,7 +212,6 @@ class FileCalls:
         self._paths = paths
 
     def install(self) -> None:
-        """Replace them."""
         for name in ("replace", "rename"):
             _stand_before((os,), name, self._rename)
         for name in ("remove", "unlink"):

@@ -127,7 +127,6 @@ class TrialPaths:
         return path
 
     def made_folder(self, path: Path) -> None:
-        """The script has made a folder."""
         if not self._is_own(path):
             self._folders[path] = os.getpid()
             if self._is_covered(path):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
 
 from autoconf_launch.core import Candidate, RawConfig
 from autoconf_launch.launcher.asked import OwnKnob, UserWords
 from autoconf_launch.launcher.dialects import DIALECTS, choose_dialect
-from autoconf_launch.launcher.extension_points import load_reference
+from autoconf_launch.launcher.extension_points import load_reference, references
 from autoconf_launch.launcher.script import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling import Dialect, Rendered, TrialNeeds
+
+from .toy_words import ToyDialect, install_toys
 
 UNPROVEN = {"megatron", "torchtitan"}
 """Frameworks that were never run with a tune."""
@@ -120,10 +122,12 @@ CASES = [
     pytest.param(load_reference(reference)(), SOURCES[name], id=name)
     for name, reference in DIALECTS.items()
 ]
+TOY = script(text="import toytrain", environment=(("TOY_BATCH", "2"), ("TOY_STEPS", "8")))
+CASES.append(pytest.param(ToyDialect(), TOY, id="toy"))
 NEEDS = TrialNeeds(folder="trial", steps=5)
 ONE_TO_3 = {
     **dict.fromkeys(("native", "deepspeed", "megatron"), 1),
-    **dict.fromkeys(("arguments", "document", "dataloader")),
+    **dict.fromkeys(("arguments", "document", "dataloader", "toy")),
 }
 each_dialect = pytest.mark.parametrize(("dialect", "source"), CASES)
 
@@ -153,6 +157,13 @@ def again(source: ScriptSource, rendered: Rendered) -> ScriptSource:
     )
 
 
+@pytest.fixture(autouse=True)
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package with the toy dialect."""
+    install_toys(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
 @each_dialect
 def test_it_is_taken_for_its_own_scripts(dialect: Dialect, source: ScriptSource) -> None:
     choice = choose_dialect(source)
@@ -163,7 +174,8 @@ def test_it_is_taken_for_its_own_scripts(dialect: Dialect, source: ScriptSource)
 
 @each_dialect
 def test_its_name_is_that_of_its_row(dialect: Dialect, source: ScriptSource) -> None:
-    assert load_reference(DIALECTS[dialect.name]) is type(dialect)
+    found = references("dialect", DIALECTS)[dialect.name]
+    assert load_reference(found).__name__ == type(dialect).__name__
 
 
 @each_dialect

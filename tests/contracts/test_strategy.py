@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.autotuner.space.settings import MetricName
-from autoconf_launch.autotuner.strategies import STRATEGIES, Strategy, load_strategy
+from autoconf_launch.autotuner.strategies import STRATEGIES, Ask, Strategy, load_strategy
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -58,6 +59,10 @@ def candidate(i: int) -> Candidate:
 
 def pool(size: int) -> CandidateTable:
     return CandidateTable.from_candidates([candidate(i) for i in range(size)])
+
+
+def ask(size: int, **given: Any) -> Ask:
+    return Ask(pool=pool(size), **{"seed": SEED, **given})
 
 
 def trial(number: int) -> Trial:
@@ -116,7 +121,7 @@ def history(request: pytest.FixtureRequest) -> tuple[Record, ...]:
 def test_rows_are_different_and_of_the_pool(
     strategy: Strategy, history: tuple[Record, ...]
 ) -> None:
-    rows = strategy.propose(pool(9), None, history, (), 5, SEED)
+    rows = strategy.propose(ask(9, history=history, count=5))
     assert len(set(rows)) == len(rows) == 5
     assert set(rows) <= set(range(9))
 
@@ -125,14 +130,14 @@ def test_rows_are_different_and_of_the_pool(
 def test_no_more_rows_come_than_asked_for_or_there_are(
     strategy: Strategy, history: tuple[Record, ...], count: int
 ) -> None:
-    assert len(strategy.propose(pool(9), None, history, (), count, SEED)) == min(count, 9)
+    assert len(strategy.propose(ask(9, history=history, count=count))) == min(count, 9)
 
 
 def test_the_same_arguments_give_the_same_rows(
     strategy: Strategy, history: tuple[Record, ...]
 ) -> None:
     first, second = (
-        strategy.propose(pool(9), predictions(*range(1, 10)), history, (), 4, SEED)
+        strategy.propose(ask(9, predictions=predictions(*range(1, 10)), history=history, count=4))
         for _ in range(2)
     )
     assert first == second
@@ -140,54 +145,71 @@ def test_the_same_arguments_give_the_same_rows(
 
 @pytest.mark.parametrize("name", ALL)
 def test_another_instance_gives_the_same_rows(name: str, history: tuple[Record, ...]) -> None:
-    first, second = (load(name).propose(pool(9), None, history, (), 9, SEED) for _ in range(2))
+    first, second = (load(name).propose(ask(9, history=history, count=9)) for _ in range(2))
     assert first == second
 
 
 def test_earlier_calls_leave_no_trace(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    alone = strategy.propose(pool(9), None, history, (), 3, SEED)
-    strategy.propose(pool(5), predictions(*range(1, 6)), HISTORIES["measurements"], (), 2, 1)
-    assert strategy.propose(pool(9), None, history, (), 3, SEED) == alone
+    alone = strategy.propose(ask(9, history=history, count=3))
+    strategy.propose(
+        ask(
+            5,
+            predictions=predictions(*range(1, 6)),
+            history=HISTORIES["measurements"],
+            count=2,
+            seed=1,
+        )
+    )
+    assert strategy.propose(ask(9, history=history, count=3)) == alone
 
 
 def test_arguments_are_not_changed(strategy: Strategy, history: tuple[Record, ...]) -> None:
     given_pool, given_predictions = pool(4), predictions(4, 3, np.nan, 1)
     before = [given_pool.row(i) for i in range(4)], given_predictions.step_s_C.copy()
-    strategy.propose(given_pool, given_predictions, history, (trial(1),), 4, SEED)
+    strategy.propose(
+        Ask(
+            pool=given_pool,
+            predictions=given_predictions,
+            history=history,
+            pending=(trial(1),),
+            count=4,
+            seed=SEED,
+        )
+    )
     assert [given_pool.row(i) for i in range(4)] == before[0]
     assert np.array_equal(given_predictions.step_s_C, before[1], equal_nan=True)
 
 
 def test_what_is_running_is_not_proposed(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    rows = strategy.propose(pool(4), None, history, (trial(1), trial(3)), 4, SEED)
+    rows = strategy.propose(ask(4, history=history, pending=(trial(1), trial(3)), count=4))
     assert set(rows) == {0, 2}
 
 
 def test_a_pool_that_runs_already_gives_nothing(strategy: Strategy) -> None:
-    assert strategy.propose(pool(1), None, (), (trial(0),), 1, SEED) == ()
+    assert strategy.propose(ask(1, pending=(trial(0),))) == ()
 
 
 def test_a_pool_of_one_gives_that_one(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    assert strategy.propose(pool(1), None, history, (), 1, SEED) == (0,)
+    assert strategy.propose(ask(1, history=history)) == (0,)
 
 
 @pytest.mark.parametrize("known", [(np.nan,) * 4, (1.0, np.nan, 2.0, np.nan)])
 def test_predictions_may_be_unknown(
     strategy: Strategy, history: tuple[Record, ...], known: tuple[float, ...]
 ) -> None:
-    rows = strategy.propose(pool(4), predictions(*known), history, (), 4, SEED)
+    rows = strategy.propose(ask(4, predictions=predictions(*known), history=history, count=4))
     assert sorted(rows) == [0, 1, 2, 3]
 
 
 def test_rows_are_plain_integers(strategy: Strategy) -> None:
-    assert {type(row) for row in strategy.propose(pool(4), None, (), (), 4, SEED)} == {int}
+    assert {type(row) for row in strategy.propose(ask(4, count=4))} == {int}
 
 
 @pytest.mark.parametrize("metric", ["throughput", "latency", "FLOPS"])
 @pytest.mark.parametrize("name", ALL)
 def test_every_metric_can_be_optimised(name: str, metric: MetricName) -> None:
     chosen = load(name, metric)
-    assert len(chosen.propose(pool(4), None, HISTORIES["measurements"], (), 2, SEED)) == 2
+    assert len(chosen.propose(ask(4, history=HISTORIES["measurements"], count=2))) == 2
 
 
 @hypothesis_settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -203,7 +225,9 @@ def test_it_holds_for_any_pool_and_history(name: str, data: st.DataObject) -> No
     history = tuple(measure(100 + i, step_s, predicted_s=1.0) for i, step_s in enumerate(seconds))
     count = data.draw(st.integers(1, 12))
     pending = tuple(trial(number) for number in sorted(running))
-    rows = load(name).propose(pool(size), predictions(*known), history, pending, count, SEED)
+    rows = load(name).propose(
+        ask(size, predictions=predictions(*known), history=history, pending=pending, count=count)
+    )
     assert len(set(rows)) == len(rows) == min(count, size - len(running))
     assert set(rows) <= set(range(size)) - running
 
@@ -250,4 +274,4 @@ def test_history_of_other_stages_is_history(name: str) -> None:
     layout = Layout(data_parallel=8, tensor_parallel=4, micro_batch=3, zero_stage=3)
     other = Candidate(layout=layout, extras=(("bucket_cap_mb", 25),))
     strange = replace(measure(100, 1.0), trial=replace(trial(100), candidate=other))
-    assert len(load(name).propose(pool(5), None, (strange,), (), 5, SEED)) == 5
+    assert len(load(name).propose(ask(5, history=(strange,), count=5))) == 5

@@ -17,8 +17,16 @@ from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.cli import main
 from autoconf_launch.launcher.report import finished_row, trials_csv
-from autoconf_launch.nemo.inference_search.results import final_csv, pareto_csv
-from autoconf_launch.nemo.report.tables import Columns, failed_csv, summary_csv
+from autoconf_launch.nemo.report import (
+    NEMO1_FAILED,
+    NEMO1_SUMMARY,
+    NEMO2_FAILED,
+    NEMO2_SUMMARY,
+    failed_csv,
+    final_csv,
+    pareto_csv,
+    summary_csv,
+)
 
 from ..launcher.report.fixed import RECORDS, write_folder
 from ..nemo_tools.inference_search.test_results import RUNS
@@ -84,9 +92,9 @@ def test_predictions_beside_measurements(tmp_path: Path, monkeypatch: pytest.Mon
 def test_runs_of_a_search() -> None:
     runs = run("a", failure=CRASH), run("+cmd", 5.0)
     named = outcome(*runs, shape=replace(GPT_5B, family=Family(PLANT)))
-    for columns in (Columns.NEMO1_FAILED, Columns.NEMO2_FAILED):
+    for columns in (NEMO1_FAILED, NEMO2_FAILED):
         assert_harmless(failed_csv(named, columns))
-    for columns in (Columns.NEMO1_SUMMARY, Columns.NEMO2_SUMMARY):
+    for columns in (NEMO1_SUMMARY, NEMO2_SUMMARY):
         assert_harmless(summary_csv(named, columns))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.space import parse_settings
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.asked.units import parse_bytes
+from autoconf_launch.launcher.asked.units import BYTES
 from autoconf_launch.launcher.flags import (
     REFUSED,
     launch_flags,
@@ -114,7 +114,7 @@ def test_a_module_is_a_script_of_another_kind(flag: str) -> None:
     [("2GB", 2 * 10**9), ("512MiB", 512 << 20), ("1.5g", 1_500_000_000), ("1000B", 1000)],
 )
 def test_sizes_are_decimal_unless_written_with_an_i(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
+    assert BYTES.read(text) == size
 
 
 def test_a_size_without_a_unit_is_told_to_have_one() -> None:

@@ -37,6 +37,8 @@ class TurnGroup:
                     first_turn=number == 0,
                 ),
                 0,
+                settle=lambda: None,
+                restart=lambda: None,
             )
             for number, own in enumerate(folders)
         ]
@@ -44,12 +46,9 @@ class TurnGroup:
         self.left: list[int] = []
 
     def take_part(self, number: int, steps: int) -> None:
-        self.turns[number].begin()
-        for step in range(1, steps + 1):
+        for step in range(steps):
+            self.turns[number].after_step(step)
             self.order.append(number)
-            if step < steps:
-                self.turns[number].pass_turn()
-                self.turns[number].wait()
         self.turns[number].end()
         self.left.append(len(self.order))
 

@@ -14,7 +14,8 @@ FORMULAS = {
     "expert_products": {"autotuner/inference"},
     "layer_times": {"autotuner/inference"},
     "mlp_products": {"autotuner/inference"},
-    "zero_exchanges": {"autotuner/mixed"},
+    "beyond_backward_s": {"autotuner/mixed"},
+    "reduction_passes": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
     "traced_memory": {"launcher/first_forward"},
 }

@@ -51,6 +51,20 @@ def test_without_a_verification_run_a_tune_is_shorter() -> None:
     assert shorter.low_s < time_left(SEEN).low_s
 
 
+def test_rounds_may_be_over_after_each_and_end_with_their_time() -> None:
+    begun, late = (
+        time_left(replace(SEEN, search_s=20.0, spent_s=spent_s, verifies=False))
+        for spent_s in (25.0, 90.0)
+    )
+    assert begun == TimeRange(low_s=0.0, high_s=20.0 + playoff_s(20.0) - 25.0)
+    assert late == TimeRange(low_s=0.0, high_s=0.0)
+
+
+def test_a_verification_run_ends_with_its_last_step() -> None:
+    left = time_left(replace(SEEN, search_s=20.0, spent_s=40.0, steps_left=10))
+    assert left.low_s == pytest.approx(10 * SEEN.step_s)
+
+
 def test_a_budget_bounds_both_ends() -> None:
     assert TimeRange(low_s=5.0, high_s=90.0).within(60.0) == TimeRange(low_s=5.0, high_s=60.0)
 

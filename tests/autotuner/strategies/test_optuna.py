@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from autoconf_launch.autotuner.space import CandidateTable, FailedTrial, Measurement, Record, Trial
-from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout, MemoryUse
-
-SEED = 0
 
 
 def candidate(micro: int) -> Candidate:
@@ -47,7 +45,7 @@ def tell(history: tuple[Record, ...]) -> list[Any]:
 
     strategy: Any = load_strategy("optuna:RandomSampler")
     strategy._sampler = Watching
-    strategy.propose(pool(*range(1, 9)), None, history, (), 1, SEED)
+    strategy.propose(Ask(pool=pool(*range(1, 9)), history=history))
     return kept
 
 
@@ -57,7 +55,9 @@ def test_the_sampler_learns_which_side_is_faster() -> None:
         measure(n, m, 1.0) for n, m in enumerate((1, 2, 3, 4, 5, 6, 30, 31, 32, 33, 34, 35))
     )
     found = [
-        load_strategy("optuna:TPESampler").propose(pool(7, 29), None, history, (), 1, seed)
+        load_strategy("optuna:TPESampler").propose(
+            Ask(pool=pool(7, 29), history=history, seed=seed)
+        )
         for seed in range(10)
     ]
     assert found.count((1,)) >= 8

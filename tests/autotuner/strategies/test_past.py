@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.space import (
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
+from autoconf_launch.autotuner.strategies import Ask, ModelBased, PastTime, load_strategy, times_of
 from autoconf_launch.autotuner.strategies.past import as_records
 from autoconf_launch.core import Candidate, Layout
 
@@ -74,16 +74,21 @@ def test_what_was_the_fastest_before_is_tried_first(tuner: str) -> None:
     strategy = load_strategy(tuner, OBJECTIVES["throughput"])
     assert isinstance(strategy, ModelBased)
     history = (now(0, 1, 1.5),)
-    first = strategy.with_past(PAST).propose(POOL, EQUAL, history, (), 1, 0)
+    first = strategy.with_past(PAST).propose(Ask(pool=POOL, predictions=EQUAL, history=history))
     assert MICROS[first[0]] == 4
-    assert strategy.propose(POOL, EQUAL, history, (), 1, 0) != first
+    assert strategy.propose(Ask(pool=POOL, predictions=EQUAL, history=history)) != first
 
 
 def test_the_same_past_gives_the_same_proposals() -> None:
     strategy = load_strategy("model_based", OBJECTIVES["throughput"])
     assert isinstance(strategy, ModelBased)
     history = (now(0, 1, 1.5), now(1, 16, 20.0))
-    found = {strategy.with_past(PAST).propose(POOL, EQUAL, history, (), 3, 0) for _ in range(3)}
+    found = {
+        strategy.with_past(PAST).propose(
+            Ask(pool=POOL, predictions=EQUAL, history=history, count=3)
+        )
+        for _ in range(3)
+    }
     assert len(found) == 1
 
 

@@ -2,6 +2,7 @@ import math
 import time
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,9 @@ from autoconf_launch.autotuner.space import (
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies import load_strategy
+from autoconf_launch.autotuner.space.settings import MetricName
+from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
-
-SEED = 0
 
 
 def candidate(micro: int) -> Candidate:
@@ -48,58 +48,65 @@ def predictions(*steps_s: float) -> PredictionTable:
     )
 
 
+def propose(
+    table: CandidateTable,
+    told: PredictionTable | None = None,
+    *,
+    metric: MetricName = "throughput",
+    **given: Any,
+) -> tuple[int, ...]:
+    """Proposals of the default strategy."""
+    search = load_strategy("model_based", OBJECTIVES[metric])
+    return search.propose(Ask(pool=table, predictions=told, **given))
+
+
 def test_grid_search_takes_the_pool_in_order() -> None:
-    assert load_strategy("gridsearch").propose(pool(3, 1, 2), None, (), (), 2, SEED) == (0, 1)
+    assert load_strategy("gridsearch").propose(Ask(pool=pool(3, 1, 2), count=2)) == (0, 1)
 
 
 def test_random_search_draws_anew_for_each_trial() -> None:
     history = [tuple(measure(n, 99, 1.0) for n in range(count)) for count in range(6)]
     search = load_strategy("random")
-    firsts = {search.propose(pool(*range(1, 9)), None, h, (), 1, SEED) for h in history}
+    firsts = {search.propose(Ask(pool=pool(*range(1, 9)), history=h)) for h in history}
     assert len(firsts) > 1
 
 
 def test_the_model_begins_with_the_best_predicted_cost_of_a_sample() -> None:
-    found = load_strategy("model_based").propose(
-        pool(1, 2, 4), predictions(1.0, 1.5, 4.0), (), (), 3, SEED
-    )
+    found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3)
     assert found == (1, 0, 2)
 
 
 def test_the_model_begins_with_the_shortest_step_where_latency_counts() -> None:
-    search = load_strategy("model_based", OBJECTIVES["latency"])
-    assert search.propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), (), (), 3, SEED) == (0, 1, 2)
+    found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3, metric="latency")
+    assert found == (0, 1, 2)
 
 
 def test_without_predictions_the_model_begins_in_the_middle() -> None:
-    assert load_strategy("model_based").propose(pool(4, 2, 1), None, (), (), 1, SEED) == (1,)
+    assert propose(pool(4, 2, 1)) == (1,)
 
 
 def test_without_predicted_times_the_model_begins_with_the_largest_that_should_fit() -> None:
     peaks = limit(100.0, 400.0, 800.0, 1600.0, steps_s=(math.nan,) * 4)
-    found = load_strategy("model_based").propose(pool(1, 4, 6, 12), peaks, (), (), 1, SEED)
+    found = propose(pool(1, 4, 6, 12), peaks)
     assert found == (2,)
 
 
 def test_without_predictions_the_model_goes_on_from_what_ran_towards_what_may_fit() -> None:
     history = (measure(0, 2, 1.0),)
-    search = load_strategy("model_based")
-    assert search.propose(pool(1, 3, 4, 6, 12), None, history, (), 1, SEED) == (2,)
+    assert propose(pool(1, 3, 4, 6, 12), history=history) == (2,)
 
 
 def test_without_predictions_trials_in_parallel_are_of_different_micro_batches() -> None:
     running = (replace(measure(1, 4, 1.0).trial),)
     history = (measure(0, 2, 1.0),)
-    found = load_strategy("model_based").propose(
-        pool(1, 3, 4, 6, 12), None, history, running, 3, SEED
-    )
+    found = propose(pool(1, 3, 4, 6, 12), history=history, pending=running, count=3)
     assert len(set(found)) == 3
     assert 2 not in found
 
 
 def test_the_model_learns_which_side_is_faster() -> None:
     history = tuple(measure(n, micro, 1.0) for n, micro in enumerate((1, 2, 4, 8, 16, 32)))
-    found = load_strategy("model_based").propose(pool(3, 12, 64), None, history, (), 3, SEED)
+    found = propose(pool(3, 12, 64), history=history, count=3)
     assert found == (2, 1, 0)
 
 
@@ -108,9 +115,7 @@ def test_the_model_keeps_a_prediction_that_is_wrong_by_one_factor() -> None:
         measure(n, micro, 3.0 * predicted_s, predicted_s)
         for n, (micro, predicted_s) in enumerate(((1, 1.0), (2, 1.0), (4, 4.0)))
     )
-    found = load_strategy("model_based").propose(
-        pool(8, 16, 32), predictions(9.0, 14.0, 40.0), history, (), 3, SEED
-    )
+    found = propose(pool(8, 16, 32), predictions(9.0, 14.0, 40.0), history=history, count=3)
     assert found == (1, 0, 2)
 
 
@@ -121,7 +126,7 @@ def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.Mon
         group=strategies._ENTRY_POINTS,
     )
     monkeypatch.setattr(strategies, "entry_points", lambda group: EntryPoints([entry]))
-    assert load_strategy("theirs").propose(pool(1), None, (), (), 1, SEED) == (0,)
+    assert load_strategy("theirs").propose(Ask(pool=pool(1))) == (0,)
 
 
 def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:
@@ -141,9 +146,7 @@ def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
 
 def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
     seconds = (5.0, 3.0, 4.0, 1.0, 2.0)
-    found = load_strategy("model_based", OBJECTIVES["latency"]).propose(
-        pool(1, 2, 3, 4, 5), predictions(*seconds), (), (), 5, SEED
-    )
+    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, metric="latency")
     assert found == tuple(np.argsort(seconds).tolist())
 
 
@@ -154,29 +157,26 @@ def test_failures_alone_leave_the_order_of_the_predictions() -> None:
         outcome=FailedTrial(failure=failure),
         wall_s=0.0,
     )
-    found = load_strategy("model_based", OBJECTIVES["latency"]).propose(
-        pool(1, 2), predictions(2.0, 1.0), (crashed,), (), 2, SEED
+    found = propose(
+        pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, metric="latency"
     )
     assert found == (1, 0)
 
 
 def test_what_hardly_fits_is_left_until_its_gain_is_worth_the_risk() -> None:
     fast_but_full = limit(1200.0, 500.0, steps_s=(1.0, 1.05))
-    latency = load_strategy("model_based", OBJECTIVES["latency"])
-    assert latency.propose(pool(1, 2), fast_but_full, (), (), 2, SEED) == (1, 0)
+    assert propose(pool(1, 2), fast_but_full, count=2, metric="latency") == (1, 0)
 
 
 def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
-    latency = load_strategy("model_based", OBJECTIVES["latency"])
     far_faster = limit(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
-    assert latency.propose(pool(1, 2, 3), far_faster, (), (), 1, SEED) == (0,)
+    assert propose(pool(1, 2, 3), far_faster, metric="latency") == (0,)
 
 
 def test_measurements_far_below_their_predictions_draw_the_search_to_its_neighbours() -> None:
-    latency = load_strategy("model_based", OBJECTIVES["latency"])
     sizes_s = ((1, 1.0), (3, 1.0), (64, 0.5), (48, 0.5))
     history = tuple(measure(n, *size_s, 1.0) for n, size_s in enumerate(sizes_s))
-    found = latency.propose(pool(2, 32), predictions(1.0, 1.0), history, (), 2, SEED)
+    found = propose(pool(2, 32), predictions(1.0, 1.0), history=history, count=2, metric="latency")
     assert found == (1, 0)
 
 
@@ -184,21 +184,23 @@ def test_a_batch_does_not_stay_in_one_region() -> None:
     """Seven rows close to a good one, one far away that is predicted a little slower."""
     seconds = (*[1.0] * 7, 1.01)
     micro_batches = (64, 65, 66, 67, 68, 69, 70, 1)
-    latency = load_strategy("model_based", OBJECTIVES["latency"])
-    found = latency.propose(pool(*micro_batches), predictions(*seconds), around(16), (), 3, SEED)
+    found = propose(
+        pool(*micro_batches), predictions(*seconds), history=around(16), count=3, metric="latency"
+    )
     assert 7 in found
 
 
 def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
-    latency = load_strategy("model_based", OBJECTIVES["latency"])
     rows, history = pool(63, 1), (measure(0, 8, 1.0, 1.0),)
-    alone = latency.propose(rows, predictions(1.0, 1.0), history, (), 1, SEED)
+    alone = propose(rows, predictions(1.0, 1.0), history=history, metric="latency")
     near = (63, 1)[alone[0]]
     running = tuple(
         Trial(number=1 + i, name=f"r{i}", candidate=candidate(near + 1 + i), space="z0")
         for i in range(3)
     )
-    beside = latency.propose(rows, predictions(1.0, 1.0), history, running, 1, SEED)
+    beside = propose(
+        rows, predictions(1.0, 1.0), history=history, pending=running, metric="latency"
+    )
     assert beside != alone
 
 
@@ -207,9 +209,7 @@ def test_a_slow_trial_must_promise_more_than_a_short_one() -> None:
     history = tuple(
         replace(measure(n, m, 0.1 * m, 0.1 * m), wall_s=0.1 * m) for n, m in enumerate((1, 2))
     )
-    found = load_strategy("model_based").propose(
-        pool(64, 4), predictions(6.4, 0.4), history, (), 1, SEED
-    )
+    found = propose(pool(64, 4), predictions(6.4, 0.4), history=history)
     assert found == (1,)
 
 
@@ -219,24 +219,20 @@ def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
     history = tuple(
         measure(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
     )
-    found = load_strategy("model_based").propose(
-        pool(20, 180), predictions(20.0, 180.0), history, (), 2, SEED
-    )
+    found = propose(pool(20, 180), predictions(20.0, 180.0), history=history, count=2)
     assert found == (1, 0)
 
 
 def test_a_row_without_a_prediction_does_not_hide_those_of_the_others() -> None:
     told = predictions(8.0, 8.0, math.nan, 64.0, 1.0)
-    found = load_strategy("model_based").propose(pool(4, 8, 16, 32, 64), told, (), (), 1, SEED)
+    found = propose(pool(4, 8, 16, 32, 64), told)
     assert found == (4,)
 
 
 def test_a_row_without_a_prediction_is_as_good_as_its_like() -> None:
     told = predictions(64.0, 1.0, math.nan, 640.0, 640.0)
     history = (measure(0, 63, 1.0, 1.0),)
-    found = load_strategy("model_based").propose(
-        pool(1, 64, 65, 512, 1024), told, history, (), 2, SEED
-    )
+    found = propose(pool(1, 64, 65, 512, 1024), told, history=history, count=2)
     assert set(found) == {1, 2}
 
 
@@ -247,7 +243,7 @@ def test_a_row_without_a_time_keeps_what_is_said_of_its_memory() -> None:
         peak_bytes_C=np.array([1e9, 100e9, 1e9]),
         limit_bytes=10e9,
     )
-    found = load_strategy("model_based").propose(pool(64, 65, 66), told, (), (), 3, SEED)
+    found = propose(pool(64, 65, 66), told, count=3)
     assert found[-1] == 1
 
 
@@ -259,7 +255,7 @@ def test_a_proposal_from_a_hundred_thousand_takes_no_half_second(tuner: str) -> 
     told = predictions(*(1.0 + m % 97 for m in range(100_000)))
     history = around(*range(1, 41))
     search = load_strategy(tuner)
-    search.propose(table, told, history, (), 1, SEED)
+    search.propose(Ask(pool=table, predictions=told, history=history))
     start_s = time.process_time()
-    search.propose(table, told, history, (), 1, SEED)
+    search.propose(Ask(pool=table, predictions=told, history=history))
     assert time.process_time() - start_s < 0.5

@@ -19,7 +19,6 @@ from autoconf_launch.autotuner.sizing import (
 )
 from autoconf_launch.launcher.estimates import base_document
 from autoconf_launch.launcher.export import export_base
-from autoconf_launch.launcher.exporters import SUFFIXES
 from autoconf_launch.tuning_spaces import generation_of, tables
 
 from .conftest import script
@@ -49,8 +48,9 @@ def built(framework: str, families: tuple[str, ...], builder: str, folder: Path)
     """Weights of the models that a framework makes of our exports, by name."""
     paths = []
     for family in families:
-        path = folder / f"{family}_7b{SUFFIXES[framework]}"
-        path.write_text(export_base(base_document(choose(family), PLAN, None), framework).text)
+        exported = export_base(base_document(choose(family), PLAN, None), framework)
+        path = folder / f"{family}_7b{exported.suffix}"
+        path.write_text(exported.text)
         paths.append(str(path))
     with socket.socket() as free:
         free.bind(("localhost", 0))

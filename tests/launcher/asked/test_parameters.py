@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import re
+from argparse import ArgumentTypeError
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,62 @@ def checks(one: Parameter) -> bool:
 def test_every_default_is_a_value_that_is_accepted(name: str) -> None:
     _, one = KEYWORDS[name]
     assert one.asked.unit.refuse(one.default) is None
+
+
+WORDS = (
+    *("2", "0", "8k", "2T", "300B", "10%", "30d", "20m", "$5M", "2.5", "70GB", "1,2", "4-7,0-3"),
+    *("restart_s=600", "--workers=[0,2]", "gas=--steps", "llama", "embedding", "0,2-4", "x"),
+)
+"""Words that people write on a command line."""
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, one) in KEYWORDS.items() if one.asked.unit.takes_word]
+)
+def test_a_keyword_takes_what_its_flag_takes(name: str) -> None:
+    _, one = KEYWORDS[name]
+    for part in one.parts:
+        unit, taken = part.asked.unit, 0
+        for word in (*WORDS, *unit.known):
+            try:
+                read = unit.read(word)
+            except (ArgumentTypeError, ConfigError):
+                continue
+            taken += 1
+            if part is not one:
+                assert one.keyword_value({part.name: word}) == {part.name: read}
+            else:
+                listed = unit.action == "append" and read != word
+                assert one.keyword_value(word) == ((read,) if listed else read)
+        assert taken or not unit.takes_word
+
+
+def test_words_in_keywords_ask_the_same_as_numbers() -> None:
+    words = {"headroom": "10%", "tokens": "2T", "deadline_s": "30d", "max_cost_usd": "$5M"}
+    words |= {"seq": "8k", "memory_bytes": "70GB", "top": "0"}
+    numbers = {"headroom": 0.1, "tokens": 2 * 10**12, "deadline_s": 30 * 86400.0, "top": None}
+    numbers |= {"max_cost_usd": 5e6, "seq": 8192, "memory_bytes": 70 * 10**9}
+    by_words, by_numbers = (
+        read_keywords("plan", PlanQuestion, {**WORK_KEYWORDS, **one}) for one in (words, numbers)
+    )
+    assert by_words == by_numbers
+
+
+@pytest.mark.parametrize(
+    ("keyword", "says"),
+    [
+        ({"tokens": "300"}, "tokens '300' is 300 tokens; did you mean 300B?"),
+        ({"headroom": "ten"}, "headroom 'ten' must be a percentage from 0 to below 100."),
+        ({"headroom": None}, "headroom is None; it must be a share from 0 to below 1."),
+        ({"memory_bytes": "70"}, "memory_bytes '70' has no unit; write for example 70GB."),
+        ({"memory_bytes": 7.5}, "memory_bytes is 7.5; it must be a whole number"),
+        ({"cluster": 3}, "cluster is 3; it must be text."),
+        ({"shapes": {"layers": "x"}}, "shapes 'x' must be a whole number"),
+    ],
+)
+def test_a_wrong_word_in_a_keyword_is_named(keyword: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        verb("plan")(**{**WORK_KEYWORDS, **keyword})
 
 
 @pytest.mark.parametrize(

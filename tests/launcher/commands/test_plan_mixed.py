@@ -47,6 +47,22 @@ def test_fewer_rows_are_shown_on_request(plan: Run) -> None:
     assert len(plan(*MIX, "--json", "--top", "2").document["best"]) == 2
 
 
+def test_all_layouts_that_fit_on_the_parts_are_shown_on_request(plan: Run, tmp_path: Path) -> None:
+    path, work = tmp_path / "rows.csv", (*MIX, "--headroom", "5")
+    ran = plan(*work, "--top", "0", "--csv", str(path))
+    assert "One row for each mesh, micro-batch and order of nodes that fits" in ran.out
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    best = plan(*work, "--json").document["best"]
+    assert len(lines) > 5 * len(best)
+    times = [float(line["step_time_s"]) for line in lines]
+    assert times == sorted(times)
+    assert {row["step_time_s"] for row in best} <= set(times)
+    kinds = ("order", "tensor_parallel", "data_parallel", "micro_batch")
+    assert len({tuple(line[kind] for kind in kinds) for line in lines}) == len(lines)
+    assert min(float(line["free_memory"]) for line in lines) >= 0.05
+
+
 def test_the_cheapest_part_stands_first_for_money(plan: Run) -> None:
     rows = plan(*MIX, "--json", "--objective", "cost").document["best"]
     money = [row["usd_per_step"] for row in rows]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
+from autoconf_launch.launcher.dialects import AccelerateDialect
 
 from .sources import render_with, say_of, script
 

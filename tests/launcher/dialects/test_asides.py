@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects import BuiltinDialect, HfTrainerDialect, MegatronDialect
-from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
+from autoconf_launch.launcher.dialects import (
+    AccelerateDialect,
+    BuiltinDialect,
+    HfTrainerDialect,
+    MegatronDialect,
+    TorchtitanDialect,
+)
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
-from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 from autoconf_launch.launcher.script import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling import Dialect, TrialNeeds, parse_toml
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
+from autoconf_launch.launcher.dialects import TorchtitanDialect
 from autoconf_launch.launcher.script import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling import TrialNeeds
 

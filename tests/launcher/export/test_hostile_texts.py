@@ -12,7 +12,7 @@ import yaml
 
 from autoconf_launch.core import Candidate, ConfigError, Layout, Offload, RawConfig
 from autoconf_launch.launcher.export import Optimum, export_base, export_optimum
-from autoconf_launch.launcher.exporters import BASE_EXPORTERS, EXPORTERS
+from autoconf_launch.launcher.exporters import BASE_EXPORTERS, LAYOUT_EXPORTERS
 from autoconf_launch.launcher.spelling import toml_of
 
 from .test_base_export import base
@@ -26,7 +26,7 @@ def python_words(text: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 
 
-@pytest.mark.parametrize("framework", EXPORTERS)
+@pytest.mark.parametrize("framework", LAYOUT_EXPORTERS)
 @pytest.mark.parametrize("where", ["name", "value"])
 def test_an_extra_of_others_stays_in_one_comment_or_value(framework: str, where: str) -> None:
     extra = (CODE, 1) if where == "name" else ("bucket_cap_mb", CODE)

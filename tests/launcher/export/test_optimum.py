@@ -19,7 +19,7 @@ from autoconf_launch.core import (
     resolve,
 )
 from autoconf_launch.launcher.export import Optimum, export_optimum
-from autoconf_launch.launcher.exporters import EXPORTERS
+from autoconf_launch.launcher.exporters import LAYOUT_EXPORTERS
 from autoconf_launch.launcher.spelling import parse_toml
 
 DATA = Path(__file__).parents[2] / "data" / "dialects" / "export"
@@ -60,7 +60,7 @@ PLAIN = Optimum(name="plain", candidate=Candidate(layout=Layout(micro_batch=3)))
 
 
 @pytest.mark.parametrize("optimum", [SHARDED, SPLIT], ids=lambda optimum: optimum.name)
-@pytest.mark.parametrize("framework", EXPORTERS)
+@pytest.mark.parametrize("framework", LAYOUT_EXPORTERS)
 def test_what_is_exported_is_as_the_golden_file_says(framework: str, optimum: Optimum) -> None:
     assert (
         export_optimum(optimum, framework).text
@@ -68,7 +68,7 @@ def test_what_is_exported_is_as_the_golden_file_says(framework: str, optimum: Op
     )
 
 
-@pytest.mark.parametrize("framework", [name for name in EXPORTERS if name != "native"])
+@pytest.mark.parametrize("framework", [name for name in LAYOUT_EXPORTERS if name != "native"])
 def test_what_cannot_be_expressed_is_said_in_the_text_too(framework: str) -> None:
     exported = export_optimum(SHARDED, framework)
     assert "blocks_per_unit = 2" in "".join(exported.left_out)

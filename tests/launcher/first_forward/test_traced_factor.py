@@ -4,20 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost import (
-    parameters,
-)
+from autoconf_launch.autotuner.cost import forward_flops_per_token, parameters
 from autoconf_launch.core import (
     BlockSpec,
     Bystander,
     Grade,
     Layout,
     ModelSpec,
+    OperationCost,
     Precision,
     TracedPeak,
     Workload,
 )
-from autoconf_launch.launcher.estimates import FitRequest, fit_answer, parse_fit
+from autoconf_launch.launcher.estimates import FitAnswer, FitRequest, fit_answer, parse_fit
 from autoconf_launch.launcher.first_forward import TracedScript
 from autoconf_launch.launcher.first_forward.answers import (
     PiecesQuestion,
@@ -99,3 +98,27 @@ def test_they_are_on_every_rank_whatever_is_sharded() -> None:
     )
     more = float(with_others.memory.peak_C[0] - without.memory.peak_C[0])
     assert more == pytest.approx(1 << 30)
+
+
+def test_a_loss_on_pairs_of_answers_trains_two_sequences_a_sample() -> None:
+    forward = SAMPLES * LENGTH * forward_flops_per_token(plain())
+    teacher = OperationCost(flops=2 * forward, moved_bytes=0)
+    for count in (1, 2):
+        trained = OperationCost(flops=3 * count * forward, moved_bytes=0)
+        script = traced_script()
+        found = replace(script.found, operations=(teacher, trained), frozen_operations=(teacher,))
+        assert replace(script, found=found).sequences_per_sample == count
+
+
+def test_a_pair_takes_the_time_and_memory_of_two_samples() -> None:
+    def answer(micro_batch: int, sequences: int, *flags: str) -> FitAnswer:
+        words = ["--cluster", "4xA100", "--micro-batch", str(micro_batch), *flags]
+        request = parse_fit(words, of_script=True)
+        workload = replace(plain(), global_batch=8 * micro_batch, sequences_per_sample=sequences)
+        training = replace(request.training, workload=workload)
+        return fit_answer(replace(request, training=training, is_zero_open=False))
+
+    for flags in ((), ("--pp", "2"), ("--pp", "2", "--pipeline-split", "5,7")):
+        pair, two = answer(1, 2, *flags), answer(2, 1, *flags)
+        assert pair.step_s == two.step_s
+        assert pair.memory.peak_C.tolist() == two.memory.peak_C.tolist()

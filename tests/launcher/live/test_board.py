@@ -112,9 +112,7 @@ def stood(number: int, *places: int) -> RoundFinished:
         Standing(trial=CONTENDERS[place].trial, behind=0.1 * rank, width=0.05)
         for rank, place in enumerate(places)
     )
-    return RoundFinished(
-        number=number, rounds_in_time=4, elapsed_s=10.0 * number, standings=standings
-    )
+    return RoundFinished(number=number, elapsed_s=10.0 * number, standings=standings)
 
 
 def labels(made: Board) -> list[str]:
@@ -134,11 +132,11 @@ def test_rows_of_the_playoff_move_as_their_standing_does() -> None:
     ]
 
 
-def test_a_playoff_counts_rounds_of_those_that_there_is_time_for() -> None:
+def test_a_playoff_counts_its_rounds() -> None:
     made = board(*events(), *in_round(1)[:3])
     assert (made.phase, made.progress) == (TunePhase.PLAYOFF, PhaseProgress(1, None))
     made.take(stood(1, 0, 1, 2))
-    assert made.progress == PhaseProgress(2, 4)
+    assert made.progress == PhaseProgress(2, None)
 
 
 def test_a_verification_run_counts_its_steps_on_the_winners_row() -> None:
@@ -149,9 +147,13 @@ def test_a_verification_run_counts_its_steps_on_the_winners_row() -> None:
     made.take(StepSeen(trial=soak, step=replace(STEP, step=12)))
     assert (made.phase, made.progress) == (TunePhase.VERIFICATION, PhaseProgress(12, 50))
     assert made.rows(1)[0].cells[-1] == "verification run"
-    left = made.time_left()
-    assert left is not None
-    assert left.low_s == pytest.approx(38 * STEP.wall_s)
+    made.take(StepSeen(trial=soak, step=replace(STEP, step=40)))
+    early = made.time_left()
+    made.take(StepSeen(trial=soak, step=replace(STEP, step=45)))
+    late = made.time_left()
+    assert early is not None
+    assert late is not None
+    assert late.low_s == pytest.approx(5 / 10 * early.low_s)
 
 
 def test_at_the_end_each_configuration_has_its_one_speed() -> None:

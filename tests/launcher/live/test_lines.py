@@ -94,9 +94,7 @@ def stood(behind: float, width: float) -> str:
         Standing(trial=trial(1, 0, 8), behind=0.0, width=0.0),
         Standing(trial=trial(2, 0, 16), behind=behind, width=width),
     )
-    return round_line(
-        RoundFinished(number=2, rounds_in_time=4, elapsed_s=9.0, standings=standings)
-    )
+    return round_line(RoundFinished(number=2, elapsed_s=9.0, standings=standings))
 
 
 def test_only_sentences_are_wrapped() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from io import StringIO
 
 import pytest
 
 from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answer
-from autoconf_launch.launcher.report import Column, columns
+from autoconf_launch.launcher.pages import page_html, plan_page
+from autoconf_launch.launcher.report import Column, columns, plan_text, rows_header
 from autoconf_launch.launcher.report.columns import (
     PLAN_COLUMNS,
     RankedRows,
@@ -16,7 +18,6 @@ from autoconf_launch.launcher.report.columns import (
     row_documents,
     write_blocks,
 )
-from autoconf_launch.launcher.report.tables import rows_header
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
 
@@ -52,6 +53,8 @@ def test_a_column_of_the_list_is_in_all_forms(
     added = Column("world", world, "ranks")
     monkeypatch.setattr(columns, "PLAN_COLUMNS", (*PLAN_COLUMNS, added))
     answer, rows = answer_on(cluster)
+    page = page_html(plan_page([answer], plan_text(answer)))
+    assert re.search(r"<th [^>]*>ranks</th>", page)
     file = StringIO()
     write_blocks(file, [("best", answer, rows)])
     header, first, *_ = file.getvalue().splitlines()

@@ -3,7 +3,7 @@ from dataclasses import replace
 from autoconf_launch.autotuner.playoff import SoakReport
 from autoconf_launch.autotuner.space import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
-from autoconf_launch.launcher.report.verification import step_parts_document, step_parts_text
+from autoconf_launch.launcher.report.columns import step_parts_document, step_parts_text
 
 PARTS = {"samples": 6.0, "launch": 1.0, "recompute": 0.0, "communication": 2.0, "update": 1.0}
 RECORD = Record(

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,8 @@ from autoconf_launch.launcher.report import (
     table_text,
 )
 from autoconf_launch.launcher.report.cells import speed_up_text
+from autoconf_launch.launcher.report.search import verification_text
 from autoconf_launch.launcher.report.summary import advice_text, first_part
-from autoconf_launch.launcher.report.verification import verification_text
 
 from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
 
@@ -106,10 +108,6 @@ def details(**fields: Any) -> str:
     return details_text(change(**fields))
 
 
-def test_the_number_of_rounds_is_said_with_the_gain() -> None:
-    assert tell(paired=True, rounds=2).splitlines()[0].endswith(", 2 playoff rounds).")
-
-
 OWN, RIVAL = RECORDS[0], RECORDS[3]
 
 
@@ -117,32 +115,6 @@ def tie(verdict: TuneVerdict, **fields: Any) -> list[str]:
     """What is said if the user's own configuration stays, with another one beside it."""
     alike: dict[str, Any] = {"winner": OWN, "speed_up": None, "ties": ((RIVAL.trial.name, 0.02),)}
     return tell(verdict=verdict, **alike | fields).splitlines()
-
-
-def test_a_tie_with_your_own_configuration_is_no_measurable_gain() -> None:
-    lines = tie(TuneVerdict.TIE, rounds=4, width=0.05)
-    assert lines[0] == "No measurable gain: your configuration is as fast."
-    assert "Tied with the best, within noise: ZeRO 1 · micro 8 · accum 2 (2 % slower)." in lines
-
-
-def test_an_inconclusive_playoff_says_what_it_can_show_and_what_to_do() -> None:
-    lines = tie(TuneVerdict.INCONCLUSIVE, rounds=2, width=0.3)
-    assert lines[0].startswith("No gain was shown: these measurements are too few or too noisy")
-    said = "Not separated from it by 2 playoff rounds, which show differences above 35 %: ZeRO 1"
-    assert any(line.startswith(said) for line in lines)
-    assert "A quieter machine or --effort thorough can separate them." in lines
-
-
-def test_single_trials_that_decide_nothing_ask_for_rounds() -> None:
-    lines = tie(TuneVerdict.INCONCLUSIVE, width=0.2)
-    assert any(line.startswith("Not separated from it by single trials") for line in lines)
-    wanted = "The same command with a longer --budget goes on from here and compares them"
-    assert any(line.startswith(wanted) for line in lines)
-
-
-def test_an_interval_without_end_has_no_percentage() -> None:
-    lines = tie(TuneVerdict.INCONCLUSIVE, rounds=1, width=math.inf)
-    assert any(line.startswith("Not separated from it by 1 playoff round: ") for line in lines)
 
 
 def test_a_complete_search_is_not_said_beside_what_is_inconclusive() -> None:
@@ -168,60 +140,6 @@ def told_of_own(faster: Record | None, **fields: Any) -> str:
     return tell(**alone | fields).splitlines()[0]
 
 
-def test_your_own_is_called_the_fastest_only_where_no_trial_was_faster() -> None:
-    assert told_of_own(None) == "No gain: your configuration is the fastest measured."
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"failed": (replace(LOST, trial=RECORDS[3].trial),)}, "failed in the playoff"),
-        (
-            {"rounds": 1, "played": (RECORDS[0], RECORDS[3])},
-            "was slower than yours in the playoff, which measures both again",
-        ),
-        (
-            {
-                "soak": SoakReport(
-                    steps=5,
-                    memory_share=0.5,
-                    passed=True,
-                    refused=(Refusal(name=RECORDS[3].trial.name, failure=None),),
-                )
-            },
-            "did not pass its verification run",
-        ),
-    ],
-)
-def test_a_faster_trial_that_did_not_win_is_named_with_its_reason(
-    fields: dict[str, Any], why: str
-) -> None:
-    assert told_of_own(RECORDS[3], **fields) == (
-        f"No gain: ZeRO 1 · micro 8 · accum 2 was faster in its trial, but {why}."
-    )
-
-
-def test_a_tie_with_a_trial_that_was_faster_names_it() -> None:
-    rival = RECORDS[3]
-    ties = ((rival.trial.name, 0.0),)
-    first = told_of_own(
-        rival, verdict=TuneVerdict.TIE, rounds=2, ties=ties, played=(RECORDS[0], rival)
-    )
-    assert first == (
-        "No measurable gain: ZeRO 1 · micro 8 · accum 2 was faster in its trial, but the playoff, "
-        "which measures both again, does not distinguish it from yours."
-    )
-
-
-def test_a_faster_trial_without_a_reason_leaves_the_answer_open() -> None:
-    assert told_of_own(RECORDS[3]).startswith("No gain was shown: these measurements are too few")
-
-
-def test_a_verification_run_slower_than_other_trials_is_not_the_fastest_measured() -> None:
-    slower = record(trial(1, 0, 8), steps_of(0.33))
-    assert told_of_own(slower) == "No gain: your configuration was the fastest in the search."
-
-
 @pytest.mark.parametrize("ties", [(), ((RECORDS[1].trial.name, 0.1),)])
 @pytest.mark.parametrize(("low", "high"), [(0.001, 866002.61), (0.9, 30.0), (0.0, math.inf)])
 def test_an_interval_on_both_sides_of_one_shows_no_gain(
@@ -232,48 +150,6 @@ def test_an_interval_on_both_sides_of_one_shows_no_gain(
     assert text.startswith("No gain was shown: these measurements are too few or too noisy")
     assert "faster than your configuration" not in text
     assert "interval" not in text
-
-
-def test_a_gain_in_a_wide_interval_has_no_factor() -> None:
-    line = tell(speed_up=SpeedUp(ratio=28.9, low=1.02, high=820.56)).splitlines()[0]
-    assert line.endswith(
-        ", faster than your configuration (these measurements are too noisy to give a factor)."
-    )
-
-
-def test_where_your_own_configuration_failed_in_the_playoff_the_answer_begins_with_it() -> None:
-    own = replace(RECORDS[4], trial=RECORDS[0].trial)
-    first = tell(failed=(own,), rounds=1).splitlines()[0]
-    assert first == (
-        "Your configuration failed in the playoff (crashed: rank 1 ended with code 1)."
-    )
-
-
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        ((1.28, 1.09, 1.5), "1.28x faster than A (95 % interval 1.09 to 1.50x)"),
-        ((0.8, 0.7, 0.9), "20 % slower than A (95 % interval of the speed ratio 0.70 to 0.90x)"),
-        (
-            (1.1, 0.9, 1.3),
-            "not shown to be faster than A (95 % interval of the speed ratio 0.90 to 1.30x)",
-        ),
-        (
-            (5.0, 0.1, 250.0),
-            "not shown to be faster than A (these measurements are too noisy to give a factor)",
-        ),
-        (
-            (5.0, 0.0, math.inf),
-            "not shown to be faster than A (they met in too few rounds for an interval)",
-        ),
-        ((0.05, 0.001, 0.9), "slower than A (these measurements are too noisy to give a factor)"),
-    ],
-)
-def test_a_ratio_is_told_as_far_as_its_interval_shows_it(
-    found: tuple[float, float, float], text: str
-) -> None:
-    ratio, low, high = found
-    assert speed_up_text(SpeedUp(ratio=ratio, low=low, high=high), "A") == text
 
 
 def test_what_a_list_became_is_not_called_a_change_of_your_configuration_where_that_wins() -> None:
@@ -328,15 +204,6 @@ def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
     assert first_part(kept) == "Best: x\n\n| table |\n"
 
 
-def test_each_tie_comes_with_how_much_slower_it_was() -> None:
-    names = tuple(done.trial.name for done in RECORDS[:2])
-    text = tell(
-        ties=((names[0], 0.0), (names[1], 0.0861776)), rounds=2, verdict=TuneVerdict.WINNER
-    )
-    ties = "ZeRO 0 · micro 1 · accum 16, ZeRO 0 · micro 8 · accum 2 (9 % slower)"
-    assert f"Tied with the best, within noise: {ties}." in text.splitlines()
-
-
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
     lines = details(optimality_bound=BOUND, skipped=LEFT_OUT).splitlines()
     assert lines[lines.index(BOUND_TEXT) + 1] == LEFT_OUT_TEXT
@@ -372,136 +239,122 @@ def beside(**seen: Any) -> str:
     return verify(Asides(**seen))
 
 
-def test_a_verification_run_says_its_steps_memory_and_end() -> None:
-    assert beside(longest_batch=True, went_on=WentOn.END) == (
-        "Verification run of the winner: 50 steps, peak memory 1 %, the script ran to its end; "
-        "the last step used the longest batch seen. Not exercised: evaluation, checkpointing."
-    )
-
-
-def test_a_verification_run_says_what_it_exercised() -> None:
-    seen = beside(evaluations=1, evaluation_batches=8, checkpoints=1, saved_bytes=1_300_000_000)
-    assert "Exercised: 1 evaluation (8 batches), 1 checkpoint (1.3 GB)." in seen
-    assert seen.endswith("Not exercised: what the script does after its steps.")
-
-
-def test_an_evaluation_that_was_not_waited_for_is_said() -> None:
-    seen = beside(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
-    assert "8 batches of an evaluation that did not end in its time" in seen
-
-
-def test_a_script_that_ended_as_its_data_was_ended_early_did_not_run_to_completion() -> None:
-    assert beside(longest_batch=True, went_on=WentOn.EPOCH_END) == (
-        "Verification run of the winner: 50 steps, peak memory 1 %, its data was then cut off, "
-        "as at the end of an epoch, and the script finished normally; the last step used the "
-        "longest batch seen. Not exercised: evaluation, checkpointing."
-    )
-
-
-def test_data_that_ended_after_the_steps_is_said() -> None:
-    seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
-    assert "1 %, its data was then cut off, as at the end of an epoch." in seen
-    assert seen.endswith(
-        "Not exercised: checkpointing, what the script does after its last epoch."
-    )
-
-
-def test_a_script_that_failed_as_its_data_ended_is_said() -> None:
-    seen = beside(went_on=WentOn.EPOCH, broke="StopIteration")
-    assert seen.endswith("could not continue without its data (StopIteration).")
-
-
 CUT = Asides(went_on=WentOn.EPOCH, broke="KeyError: 'a'")
 PASSED = SoakReport(steps=50, memory_share=0.01, refused=(), passed=True, asides=CUT)
 
 
-def test_a_crash_after_the_steps_is_said_with_its_place() -> None:
-    end = "after 50 steps: KeyError: 'a'. Fix this before you train, unless the script fails only "
-    assert f"in its verification run, {end}" in crash_text(PASSED)
-    evaluating = replace(PASSED, asides=replace(CUT, broke_in=Aside.EVALUATION))
-    assert f"in its verification run, in or after its evaluation, {end}" in crash_text(evaluating)
+def lead(*lines: int, **fields: Any) -> str:
+    """Some lines of a result, else its first."""
+    found = tell(**fields).splitlines()
+    return "\n".join(found[at] for at in lines or (0,))
 
 
-def test_a_script_that_lacks_only_its_data_did_not_crash() -> None:
-    assert crash_text(replace(PASSED, asides=replace(CUT, broke="StopIteration"))) == ""
+def own_first(verdict: TuneVerdict, **fields: Any) -> str:
+    """The result without its command and its end if the user's own configuration stays."""
+    lines = tie(verdict, **fields)
+    return "\n".join((*lines[:2], *lines[lines.index("") + 1 : -2]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "passed", "is_crash"),
-    [
-        (FailureKind.CRASHED, False, True),
-        (FailureKind.CRASHED, True, False),
-        (FailureKind.OUT_OF_MEMORY, False, False),
-    ],
-)
-def test_a_crash_leads_where_nothing_else_passed(
-    kind: FailureKind, passed: bool, is_crash: bool
-) -> None:
+def crash(kind: FailureKind, *, passed: bool) -> str:
     refusal = Refusal(name="z0", failure=Failure(kind=kind, detail="KeyError: 'a'"))
-    soak = SoakReport(steps=0, memory_share=None, refused=(refusal,), passed=passed)
-    assert (
-        "crashed in the verification run of z0: KeyError: 'a'." in crash_text(soak)
-    ) is is_crash
+    return crash_text(SoakReport(steps=0, memory_share=None, refused=(refusal,), passed=passed))
 
 
-def test_one_step_is_said_to_be_one() -> None:
-    assert "winner: 1 step, " in verify(None, steps=1)
+def faster(ratio: float, low: float, high: float) -> str:
+    return speed_up_text(SpeedUp(ratio=ratio, low=low, high=high), "A")
 
 
-def test_steps_were_all_made_before_an_evaluation_after_them() -> None:
-    seen = beside(evaluations=1, under_way=Aside.EVALUATION, went_on=WentOn.EPOCH)
-    assert ("at least" in seen, "at least" in beside(under_way=Aside.EVALUATION)) == (False, True)
+def results() -> Iterator[tuple[str, str]]:
+    """First lines of a result, or the lines in question."""
+    yield "rounds", lead(paired=True, rounds=2)
+    yield "wide interval", lead(speed_up=SpeedUp(ratio=28.9, low=1.02, high=820.56))
+    slow = replace(RECORDS[4], trial=OWN.trial)
+    yield "own failed in the playoff", lead(failed=(slow,), rounds=1)
+    ties = tuple(zip((r.trial.name for r in RECORDS[:2]), (0.0, 0.0861776), strict=True))
+    yield "two ties", lead(-3, meaning=None, ties=ties, rounds=2, verdict=TuneVerdict.WINNER)
+    yield "own tied", own_first(TuneVerdict.TIE, rounds=4, width=0.05)
+    open_ends = {"rounds": (2, 0.3), "single trials": (0, 0.2), "no interval": (1, math.inf)}
+    for name, (rounds, width) in open_ends.items():
+        text = own_first(TuneVerdict.INCONCLUSIVE, rounds=rounds, width=width)
+        yield f"inconclusive, {name}", text
+    yield "own is best", told_of_own(None)
+    yield "own is best, another trial slower", told_of_own(record(trial(1, 0, 8), steps_of(0.33)))
+    yield "own is best, another trial faster", told_of_own(RIVAL)
+    both = {"rounds": 2, "played": (OWN, RIVAL)}
+    yield "faster in its trial, slower in rounds", told_of_own(RIVAL, **both)
+    yield (
+        "faster in its trial, failed",
+        told_of_own(RIVAL, failed=(replace(LOST, trial=RIVAL.trial),)),
+    )
+    refused = Refusal(name=RIVAL.trial.name, failure=None)
+    soak = SoakReport(steps=5, memory_share=0.5, passed=True, refused=(refused,))
+    yield "faster in its trial, refused", told_of_own(RIVAL, soak=soak)
+    tied = {"verdict": TuneVerdict.TIE, "ties": ((RIVAL.trial.name, 0.0),)}
+    yield "faster in its trial, tied", told_of_own(RIVAL, **both, **tied)
+    patience = replace(LEFT_OUT, open=9, patience=5)
+    yield "patience", lead(-2, expected_gain=0.04, skipped=patience)
+    for gain in (0.02, 0.09, None):
+        yield f"complete, gain {gain}", lead(-2, expected_gain=gain)
 
 
-@pytest.mark.parametrize("longest", [True, False])
-def test_the_longest_batch_is_claimed_only_where_it_was_taken(longest: bool) -> None:
-    assert ("longest batch" in beside(longest_batch=longest)) is longest
-
-
-def test_where_nobody_looked_nothing_is_said_of_evaluations() -> None:
-    sentence = verify(None)
-    assert ("evaluation" in sentence, "checkpoint" in sentence) == (False, False)
-
-
-def test_a_run_that_was_not_passed_says_its_error() -> None:
-    assert verify(None, passed=False) == ("No measured configuration passed its verification run.")
-
-
-def test_the_advice_names_both_batches_and_the_factor() -> None:
+def sentences() -> Iterator[tuple[str, str]]:
+    """Factors, advice, verification runs."""
+    for ratio in (
+        (1.28, 1.09, 1.5),
+        (0.8, 0.7, 0.9),
+        (1.1, 0.9, 1.3),
+        (5.0, 0.1, 250.0),
+        (5.0, 0.0, math.inf),
+        (0.05, 0.001, 0.9),
+    ):
+        yield f"ratio {ratio}", faster(*ratio)
     advice = LearningRateAdvice(factor=2.0, before=16, after=64, linear=False)
-    assert advice_text(advice) == (
-        "The global batch changes from 16 to 64: unless the script scales the learning rate "
-        "itself, multiply it by 2 (square root of the ratio)."
+    for by_script in (None, 1.0, 4.0):
+        yield f"rate scaled by {by_script}", advice_text(replace(advice, by_script=by_script))
+    verified: dict[str, dict[str, Any]] = {
+        "to the end": {"longest_batch": True, "went_on": WentOn.END},
+        "to the end of cut data": {"longest_batch": True, "went_on": WentOn.EPOCH_END},
+        "to the end of an epoch": {"evaluations": 1, "went_on": WentOn.EPOCH},
+        "without its data": {"went_on": WentOn.EPOCH, "broke": "StopIteration"},
+        "exercised": {
+            "evaluations": 1,
+            "evaluation_batches": 8,
+            "checkpoints": 1,
+            "saved_bytes": 1_300_000_000,
+        },
+        "evaluation under way": {
+            "evaluations": 1,
+            "evaluation_batches": 8,
+            "under_way": Aside.EVALUATION,
+        },
+        "evaluation under way after all steps": {
+            "evaluations": 1,
+            "under_way": Aside.EVALUATION,
+            "went_on": WentOn.EPOCH,
+        },
+    }
+    for name, seen in verified.items():
+        yield f"verified {name}", beside(**seen)
+
+
+def crashes() -> Iterator[tuple[str, str]]:
+    """Verification runs that did not pass, or after which the script failed."""
+    yield "verified by one step, asides not seen", verify(None, steps=1)
+    yield "not verified", verify(None, passed=False)
+    yield "crash", crash_text(PASSED)
+    yield (
+        "crash in evaluation",
+        crash_text(replace(PASSED, asides=replace(CUT, broke_in=Aside.EVALUATION))),
     )
-    kept, scaled = replace(advice, by_script=1.0), replace(advice, by_script=4.0)
-    assert advice_text(kept).endswith(
-        "64: multiply the learning rate by 2 (square root of the ratio)."
+    yield "lack of data", crash_text(replace(PASSED, asides=replace(CUT, broke="StopIteration")))
+    yield "crash of all", crash(FailureKind.CRASHED, passed=False)
+    yield "crash of one", crash(FailureKind.CRASHED, passed=True)
+    yield "out of memory", crash(FailureKind.OUT_OF_MEMORY, passed=False)
+
+
+def test_each_case_reads_as_it_was_looked_at() -> None:
+    text = "\n".join(
+        f"{name}\n{indent(found or '-', '    ')}"
+        for name, found in (*results(), *sentences(), *crashes())
     )
-    assert advice_text(scaled).endswith("64; the script multiplies its learning rate by 4 itself.")
-    document = summary_document(replace(summary(), learning_rate=advice), EDITS, "command")
-    assert document["learning_rate"] == {"factor": 2.0, "sentence": advice_text(advice)}
-
-
-def test_a_search_that_patience_ended_does_not_call_itself_complete() -> None:
-    skipped = Skipped(
-        candidates=19, needs_more_memory=0, above_what_ran=0, smaller=0, open=9,
-        beyond_saturation=0, patience=5,
-    )  # fmt: skip
-    assert (
-        "The search ended after 5 trials in a row that were no better (tuner_early_stopping); the "
-        "best of what is left is expected to gain 4 %."
-    ) in tell(expected_gain=0.04, skipped=skipped).splitlines()
-
-
-@pytest.mark.parametrize(
-    ("gain", "sentence"),
-    [
-        (0.02, "Search complete: nothing left is expected to be more than 2 % faster."),
-        (0.09, "Search complete: the best of what is left is expected to gain 9 %."),
-        (None, "Search complete."),
-    ],
-)
-def test_a_search_that_is_complete_says_what_is_left_to_gain(
-    gain: float | None, sentence: str
-) -> None:
-    assert sentence in tell(expected_gain=gain).splitlines()
+    assert f"{text}\n" == golden("sentences.txt")

@@ -173,12 +173,3 @@ def test_in_another_space_repeats_stay_behind_the_records_that_they_came_after()
     found = contents.in_space(line)
     assert [record.trial.again for record in found.repeats] == [1, 2]
     assert [r.trial.name for r in found.repeats] == [repeats[0].trial.name, repeats[2].trial.name]
-
-
-def test_a_launch_of_an_older_journal_is_called_by_its_process(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    with Journal(path) as journal:
-        journal.write_header(PRINT)
-        journal.write_started(name="z0_gas1_tmbspg1", number=0, attempt="one", handle=None)
-    path.write_text(path.read_text().replace('"handle":null', '"pid":77'))
-    assert [orphan.handle for orphan in read_journal(path).orphans] == ["77"]

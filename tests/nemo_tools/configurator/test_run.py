@@ -10,7 +10,7 @@ import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.nemo.configurator.training import for_ranks
-from autoconf_launch.nemo.search import CandidateList, OurRanks, Prepared, SearchFolder
+from autoconf_launch.nemo.search import OurRanks, SearchFolder, local_request
 
 from ..report.found import rows
 
@@ -71,13 +71,7 @@ def test_runs_here_have_each_searched_batch(tmp_path: Path) -> None:
     found = configurator(tmp_path, global_batch_size=None, tensor_parallel_sizes=[1])
     usual = found.generate_configs()[0]["data"]["global_batch_size"]
     training, points = found._candidates.training, found._candidates.points
-    prepared = Prepared(
-        question=for_ranks(training),
-        found=CandidateList(candidates=points, nodes=1, found=len(points)),
-        machines=None,
-        notes=(),
-    )
-    runs = OurRanks(prepared, SearchFolder(tmp_path), lambda _: None)
+    runs = OurRanks(for_ranks(training), SearchFolder(tmp_path), local_request(1))
     batches = {runs.candidate(one).layout.global_batch for one in points}
     assert batches == {usual // 2, usual, 2 * usual}
 

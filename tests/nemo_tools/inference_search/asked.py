@@ -27,5 +27,5 @@ SMALL = (
 
 
 def ask_for(*overrides: str) -> PreparedInference:
-    question = prepare_training(parse_search(["--dry-run", *overrides])).question
-    return prepare_inference(question, dry_run=True)
+    prepared = prepare_training(parse_search(["--dry-run", *overrides]))
+    return prepare_inference(prepared.settings, prepared.question, dry_run=True)

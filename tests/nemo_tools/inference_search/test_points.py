@@ -13,9 +13,7 @@ from autoconf_launch.nemo.inference_search.points import nodes_necessary, padded
 
 from .asked import ALONE, BENCHMARK, INFERENCE, RUN, SMALL, ask_for
 
-ORACLE: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "expected_slurm_cli_inference.json").read_text()
-)
+ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "nvidia_points.json").read_text())
 
 
 def name_of(row: dict[str, Any]) -> str:

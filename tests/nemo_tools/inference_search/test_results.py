@@ -9,9 +9,9 @@ import math
 from autoconf_launch.autotuner.inference import InferencePoint
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import Failure, FailureKind, GenerationTask, Layout, MemoryUse
-from autoconf_launch.nemo.inference_search.points import SearchPoint
-from autoconf_launch.nemo.inference_search.results import (
+from autoconf_launch.nemo.report import (
     InferenceRun,
+    SearchPoint,
     analysis_log,
     configs_csv,
     final_csv,

@@ -32,8 +32,14 @@ from autoconf_launch.nemo.candidate_grids import (
     nemo_candidates,
 )
 from autoconf_launch.nemo.configurator.results import point_of
-from autoconf_launch.nemo.report import top_text, write_final_results
-from autoconf_launch.nemo.report.tables import Columns, failed_csv, summary_csv
+from autoconf_launch.nemo.report import (
+    NEMO1_FAILED,
+    NEMO2_SUMMARY,
+    failed_csv,
+    summary_csv,
+    top_text,
+    write_final_results,
+)
 from autoconf_launch.tuning_spaces import grid_rows, tables
 
 from ..search.asked import SMALL, ask_for, train
@@ -224,7 +230,7 @@ def test_12_a_mean_comes_with_its_spread_and_what_is_within_it() -> None:
 def test_every_kind_of_failure_is_told_not_only_memory(kind: FailureKind) -> None:
     """NVIDIA's knows of a failed run only by the words CUDA out of memory."""
     found = outcome(run("a", failure=Failure(kind=kind, detail="Why.")))
-    assert f"{kind.value}: Why." in failed_csv(found, Columns.NEMO1_FAILED)
+    assert f"{kind.value}: Why." in failed_csv(found, NEMO1_FAILED)
 
 
 # NeMo 2.0
@@ -244,7 +250,7 @@ def test_a_one_missing_file_shifts_no_other_run(tmp_path: Path) -> None:
 def test_b_steps_of_milliseconds_are_neither_zero_nor_ties() -> None:
     """NVIDIA's rounds to hundredths of a second, and divides by the zero that is left."""
     found = outcome(run("a", 0.0012), run("b", 0.0011))
-    assert "0.0012" in (text := summary_csv(found, Columns.NEMO2_SUMMARY))
+    assert "0.0012" in (text := summary_csv(found, NEMO2_SUMMARY))
     assert text.index("0.0011") < text.index("0.0012")
 
 

@@ -13,8 +13,19 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.nemo.report import round_figure, summary_lines
-from autoconf_launch.nemo.report.tables import Columns, config_name, failed_csv, summary_csv
+from autoconf_launch.launcher.report import rows_header
+from autoconf_launch.nemo.report import (
+    NEMO1_FAILED,
+    NEMO1_SUMMARY,
+    NEMO2_FAILED,
+    NEMO2_SUMMARY,
+    Columns,
+    config_name,
+    failed_csv,
+    round_figure,
+    summary_csv,
+    summary_lines,
+)
 
 from .found import GPT_5B, OUT_OF_MEMORY, outcome, point, run
 
@@ -22,10 +33,10 @@ _SCHEMAS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "data" / "recommend" / "csv_schemas.json").read_text()
 )
 _NAMES = {
-    "nemo1_training_final_summary": Columns.NEMO1_SUMMARY,
-    "nemo1_training_failed_jobs": Columns.NEMO1_FAILED,
-    "nemo2_final_summary": Columns.NEMO2_SUMMARY,
-    "nemo2_failed_jobs": Columns.NEMO2_FAILED,
+    "nemo1_training_final_summary": NEMO1_SUMMARY,
+    "nemo1_training_failed_jobs": NEMO1_FAILED,
+    "nemo2_final_summary": NEMO2_SUMMARY,
+    "nemo2_failed_jobs": NEMO2_FAILED,
 }
 
 
@@ -36,15 +47,17 @@ def table(text: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(("schema", "columns"), _NAMES.items())
 def test_the_columns_are_those_of_nvidia_spelled_correctly(schema: str, columns: Columns) -> None:
     wanted = [name.replace("Bathes", "Batches") for name in _SCHEMAS[schema]["columns"]]
-    assert list(columns.value[: len(wanted)]) == wanted
+    assert rows_header(columns)[: len(wanted)] == wanted
 
 
 def test_every_table_has_a_column_for_each_searched_size() -> None:
     for columns in _NAMES.values():
-        assert {"TP", "PP", "CP", "EP", "MBS", "Act Ckpt Layers", "GBS"} <= set(columns.value)
+        assert {"TP", "PP", "CP", "EP", "MBS", "Act Ckpt Layers", "GBS"} <= set(
+            rows_header(columns)
+        )
 
 
-@pytest.mark.parametrize("columns", [Columns.NEMO1_SUMMARY, Columns.NEMO2_SUMMARY])
+@pytest.mark.parametrize("columns", [NEMO1_SUMMARY, NEMO2_SUMMARY])
 def test_every_degree_stands_under_its_own_heading(columns: Columns) -> None:
     one = run("a", 5.0, point=point(2, 3, 5, 7, micro_batch=11))
     (row,) = table(summary_csv(outcome(one), columns))
@@ -52,9 +65,7 @@ def test_every_degree_stands_under_its_own_heading(columns: Columns) -> None:
 
 
 def test_speed_and_days_are_in_the_summary() -> None:
-    (row,) = table(
-        summary_csv(outcome(run("a", 38.0), usd_per_gpu_hour=1.0), Columns.NEMO1_SUMMARY)
-    )
+    (row,) = table(summary_csv(outcome(run("a", 38.0), usd_per_gpu_hour=1.0), NEMO1_SUMMARY))
     assert (row["Time per Step"], row["Samples per Second"]) == ("38.0", "53.89")
     assert float(row["Days to Train"]) == pytest.approx(31.46, abs=0.01)
     assert float(row["Cost [USD]"]) == pytest.approx(31.458 * 24 * 128, rel=1e-3)
@@ -63,34 +74,34 @@ def test_speed_and_days_are_in_the_summary() -> None:
 def test_what_was_extrapolated_has_no_steps_and_says_from_what() -> None:
     made = {"steps": 13, "extrapolated_from": 15, "whole_micro_batches": 128}
     long, whole = table(
-        summary_csv(outcome(run("a", 38.0, **made), run("b", 39.0)), Columns.NEMO1_SUMMARY)
+        summary_csv(outcome(run("a", 38.0, **made), run("b", 39.0)), NEMO1_SUMMARY)
     )
     assert (long["Steps"], long["Extrapolated from"]) == ("0", "15 of 128 micro-batches")
     assert (whole["Steps"], whole["Extrapolated from"]) == ("45", "")
 
 
 def test_a_value_that_is_not_there_is_left_empty() -> None:
-    (row,) = table(summary_csv(outcome(run("a", 5.0)), Columns.NEMO1_SUMMARY))
+    (row,) = table(summary_csv(outcome(run("a", 5.0)), NEMO1_SUMMARY))
     assert (row["Cost [USD]"], row["Act Ckpt Layers"], row["Loss"]) == ("", "", "")
 
 
 def test_a_reason_of_several_lines_stays_one_cell() -> None:
     crash = Failure(kind=FailureKind.CRASHED, detail='Traceback, "quoted":\n  at line 3')
-    (row,) = table(failed_csv(outcome(run("a", failure=crash)), Columns.NEMO2_FAILED))
+    (row,) = table(failed_csv(outcome(run("a", failure=crash)), NEMO2_FAILED))
     assert row["Error Message"] == 'crashed: Traceback, "quoted": at line 3'
 
 
-@pytest.mark.parametrize("columns", [Columns.NEMO1_FAILED, Columns.NEMO2_FAILED])
+@pytest.mark.parametrize("columns", [NEMO1_FAILED, NEMO2_FAILED])
 def test_a_failed_run_is_in_the_table_of_failures_alone(columns: Columns) -> None:
     found = outcome(run("a", 5.0), run("b", failure=OUT_OF_MEMORY))
     assert len(table(failed_csv(found, columns))) == 1
-    assert len(table(summary_csv(found, Columns.NEMO2_SUMMARY))) == 1
+    assert len(table(summary_csv(found, NEMO2_SUMMARY))) == 1
 
 
 def test_layers_of_t5_are_those_of_both_stacks() -> None:
     shape = replace(GPT_5B, family=Family("t5"), layers=12)
     found = outcome(run("a", 0.5), shape=shape)
-    assert table(summary_csv(found, Columns.NEMO1_SUMMARY))[0]["Num Layers"] == "24"
+    assert table(summary_csv(found, NEMO1_SUMMARY))[0]["Num Layers"] == "24"
 
 
 def test_a_name_has_the_knobs_that_nvidia_s_does_not() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo.search.training_search import dry_run_document
+from autoconf_launch.nemo.search import whose_grid
 
 from .asked import SMALL, ask_for, train
 
@@ -156,7 +155,7 @@ def test_what_no_rule_covers_has_the_planner_s_candidates(
     (note,) = [one for one in by_rule.notes if "NeMo has no rule" in one]
     assert said in note
     assert note.endswith("the candidates are the planner's.")
-    assert json.loads(dry_run_document(by_rule))["grid"] == "planner"
+    assert whose_grid(by_rule.question).value == "planner"
 
 
 def test_a_shipped_search_without_a_rule_runs_nvidia_s_own_list_and_says_so() -> None:

@@ -13,7 +13,7 @@ from .asked import ask_for, train
 
 def first_job(*overrides: str) -> str:
     found = ask_for(*overrides)
-    return job_text(found.question, found.found.candidates[0], found.found.nodes)
+    return job_text(found, found.found.candidates[0])
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_each_family_has_nemo_s_own_script(choice: str, script: str) -> None:
 def test_families_of_nemo_2_alone_run_a_script_of_their_recipe() -> None:
     found = ask_for("search_config=gemma/unknown_size", "base_results_dir=/r")
     name = found.found.candidates[0].name
-    command = training_command(found.question, found.found.candidates[0])
+    command = training_command(found, found.found.candidates[0])
     folder = "/r/gemma/unknown_size_80gb/candidate_configs"
     assert command == f"python3 -u {folder}/{name}.py"
 
@@ -81,7 +81,7 @@ def test_logs_that_are_not_below_the_results_are_mounted_too() -> None:
 def test_a_folder_s_name_is_quoted_for_hydra_too(folder: str, said: str) -> None:
     words = ("search_config=gpt3/5b", "grid=nemo", f'data_dir="{folder}"')
     found = ask_for(*words)
-    command = shlex.split(training_command(found.question, found.found.candidates[0]))
+    command = shlex.split(training_command(found, found.found.candidates[0]))
     assert said in command
 
 

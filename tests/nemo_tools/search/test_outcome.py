@@ -10,8 +10,7 @@ pytest.importorskip("hydra")
 from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
-from autoconf_launch.nemo.report import SearchOutcome, top_text
-from autoconf_launch.nemo.report.tables import extrapolation
+from autoconf_launch.nemo.report import SearchOutcome, extrapolation, top_text
 from autoconf_launch.nemo.search import HpRuns, Prepared, SearchCandidate, outcome_of
 from autoconf_launch.nemo.search.hp_search import too_large
 from autoconf_launch.nemo.search.outcome import least_run_s, why_too_slow
@@ -50,7 +49,7 @@ def outcome(
         finals=finals,
         not_started=not_started,
     )
-    return outcome_of(prepared, done)
+    return outcome_of(prepared.question, prepared.found, done, prepared.notes)
 
 
 def test_a_measured_run_has_its_steps_and_their_spread(prepared: Prepared) -> None:
@@ -106,7 +105,7 @@ def test_a_speed_above_the_peak_of_the_gpu_that_ran_is_not_a_measurement(
     one = prepared.found.candidates[0]
     records = (record(one, measure(step_s, step_s)),)
     done = HpRuns(points=(one,), records=records, device=gpu)
-    found = outcome_of(prepared, done)
+    found = outcome_of(prepared.question, prepared.found, done, ())
     assert (found.runs[0].failure is None) is is_possible
     said = "" if found.runs[0].failure is None else found.runs[0].failure.detail
     assert is_possible or f"above the peak of {peak}: " in said
@@ -125,7 +124,7 @@ def test_an_extrapolated_run_says_from_how_much(prepared: Prepared) -> None:
     assert (found.runs[0].step_s, extrapolation(found.runs[0])) == (9.0, "3 of 4 micro-batches")
     (text,) = [line for line in top_text(found, 1).splitlines() if "Config #1" in line]
     assert "extrapolated from 3 of 4 micro-batches" in text
-    first = json.loads(result_document("a", found))["runs"][0]
+    first = json.loads(json.dumps(result_document(found)))["runs"][0]
     assert (first["steps"], first["extrapolated_from_micro_batches"]) == (0, 3)
 
 

@@ -38,7 +38,7 @@ def test_samples_are_as_long_as_a_custom_file_says(tmp_path: Path, layout: str) 
     file.write_text(yaml.safe_dump({"model": model}))
     found = ask_for("search_config=gpt3/0.126b", *train(custom_config=file, num_tokens_in_b=10))
     question = found.question
-    assert question.settings.train.sequence == 4096
+    assert question.sequence == 4096
     assert question.base.get(("trainer", "max_steps")) == int(10e9 / (64 * 4096))
     assert any("samples of 4096 tokens" in note for note in found.notes)
 
@@ -46,7 +46,7 @@ def test_samples_are_as_long_as_a_custom_file_says(tmp_path: Path, layout: str) 
 def test_a_length_of_the_command_line_wins_over_a_custom_file_s() -> None:
     words = ("search_config=mixtral/7b", "grid=nemo", *train(seq_length=8192))
     question = ask_for(*words).question
-    assert question.settings.train.sequence == 8192
+    assert question.sequence == 8192
     assert question.base.get(("model", "encoder_seq_length")) == 8192
     assert question.base.get(("model", "data", "seq_length")) == 8192
 

@@ -14,7 +14,9 @@ LENGTHS = "search_config.inference_settings.benchmark"
 
 
 def settings(*overrides: str) -> SearchSettings:
-    return read_settings(compose(overrides))
+    found = read_settings(compose(overrides))
+    assert found.scope.grid is found.grid
+    return found
 
 
 @pytest.mark.parametrize("word", ["auto", "null"])

@@ -56,7 +56,7 @@ BCM = ClusterKind.BCM
 def job(command: str, flags: str = "", **settings: Any) -> SlurmJob:
     return SlurmJob(
         name="j",
-        command=command,
+        commands=(command,),
         nodes=2,
         tasks_per_node=8,
         cluster=ClusterSettings(kind=BCM, **{"exclusive": True, **settings}),

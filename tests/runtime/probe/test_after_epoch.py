@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.runtime.probe_report import claim
-from autoconf_launch.runtime.probe_report.claim import AfterEpoch
+from autoconf_launch.runtime.probe_report.claim import Agreement
+from autoconf_launch.runtime.rank import Ranks
 
 STEPS = 6
 
@@ -26,45 +28,48 @@ def task(tmp_path: Path) -> RankTask:
     )
 
 
-def ranks_of(task: RankTask, ranks: int = 2, endless: int | None = None) -> list[AfterEpoch]:
+def ranks_of(task: RankTask, ranks: int = 2, endless: int | None = None) -> list[Agreement]:
     """All of them after their steps; the data of ``endless`` cannot be ended."""
-    made = [AfterEpoch(task, rank=rank, world_size=ranks) for rank in range(ranks)]
+    cpu = torch.device("cpu")
+    places = [Ranks(rank=rank, world_size=ranks, device=cpu) for rank in range(ranks)]
+    made = [Agreement(task, place, lead=1) for place in places]
     for number in range(1, STEPS + 1):
         for rank, each in enumerate(made):
-            each.step(number, can_end=rank != endless)
+            each.on_step(number, can_end=rank != endless)
     return made
 
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_every_rank_does_what_rank_0_wants(task: RankTask, wanted: bool) -> None:
     first, second = ranks_of(task)
-    assert [first.agree(wanted), second.agree(not wanted)] == [wanted, wanted]
+    assert [first.agree_to_go_on(wanted), second.agree_to_go_on(not wanted)] == [wanted, wanted]
 
 
 @pytest.mark.parametrize("endless", [0, 1])
 def test_none_goes_on_where_the_data_of_one_cannot_be_ended(task: RankTask, endless: int) -> None:
     first, second = ranks_of(task, endless=endless)
-    assert [first.agree(True), second.agree(True)] == [False, False]
+    assert [first.agree_to_go_on(True), second.agree_to_go_on(True)] == [False, False]
 
 
 def test_one_rank_asks_nobody(task: RankTask) -> None:
     (alone,) = ranks_of(task, ranks=1)
-    assert (alone.agree(True), alone.agree(False)) == (True, False)
+    assert (alone.agree_to_go_on(True), alone.agree_to_go_on(False)) == (True, False)
 
 
 def test_who_is_not_asked_to_go_on_does_not(task: RankTask) -> None:
     again = replace(task, ends_epoch=False)
-    assert [each.agree(True) for each in ranks_of(again)] == [False, False]
+    assert [each.agree_to_go_on(True) for each in ranks_of(again)] == [False, False]
 
 
 def test_a_soak_of_two_steps_does_not_go_on(task: RankTask) -> None:
     short = replace(task, end_step=2)
-    assert not AfterEpoch(short, rank=0, world_size=1).agree(True)
+    (one,) = ranks_of(short, ranks=1)
+    assert not one.agree_to_go_on(True)
 
 
 def test_the_word_of_another_attempt_does_not_count(
     task: RankTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim, "_WAIT_S", 0.05)
-    ranks_of(replace(task, attempt="a0"))[0].agree(True)
-    assert not ranks_of(task)[1].agree(False)
+    ranks_of(replace(task, attempt="a0"))[0].agree_to_go_on(True)
+    assert not ranks_of(task)[1].agree_to_go_on(False)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from autoconf_launch.core import END_FILE, Mode, RankTask
-from autoconf_launch.runtime.probe_report.claim import Agreement, StepSchedule
+from autoconf_launch.runtime.probe_report.claim import Agreement
+from autoconf_launch.runtime.rank import Ranks
 
 
 @pytest.fixture
@@ -17,8 +19,8 @@ def task(tmp_path: Path) -> RankTask:
 
 
 def agreement(task: RankTask, rank: int, ranks: int = 2, lead: int = 1) -> Agreement:
-    schedule = StepSchedule.of(task, lead)
-    return Agreement(task, rank=rank, world_size=ranks, schedule=schedule)
+    place = Ranks(rank=rank, world_size=ranks, device=torch.device("cpu"))
+    return Agreement(task, place, lead=lead)
 
 
 def moving(task: RankTask, end: str = "") -> RankTask:

@@ -1,101 +1,85 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.core import Aside, Failure, FailureKind, WentOn
-from autoconf_launch.runtime.soak import AsideWatch
+from autoconf_launch.core import Aside, Failure, FailureKind, Mode, RankTask, WentOn
+from autoconf_launch.runtime.observe import PauseRule
+from autoconf_launch.runtime.soak import Beside
 
 CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")
+OUT_OF_MEMORY = replace(CRASH, kind=FailureKind.OUT_OF_MEMORY)
 
 
-def test_a_failure_in_a_save_says_so() -> None:
-    watch = AsideWatch()
-    watch.saves()
-    assert "(in the checkpoint" in watch.locate(CRASH, 9).detail
-
-
-def test_a_save_whose_failure_the_script_survives_is_not_blamed_later() -> None:
-    watch = AsideWatch()
-    watch.saves()
-    watch.on_evaluation()
-    assert "(in or after the evaluation" in watch.locate(CRASH, 9).detail
-
-
-def test_a_failure_of_the_training_itself_has_no_such_place() -> None:
-    watch = AsideWatch()
-    watch.saves()
-    watch.on_resume()
-    assert watch.locate(CRASH, 9) == CRASH
-
-
-def after_the_steps() -> AsideWatch:
-    watch = AsideWatch()
-    watch.went_on = WentOn.EPOCH
+def watch_of(*events: str) -> Beside:
+    """A watch that has received these: its methods, or ``epoch``, the end of the task's steps."""
+    task = RankTask(mode=Mode.MEASURE, folder="", attempt="a1")
+    watch = Beside(task, 0, PauseRule(lambda: 0.0), lambda: None)
+    for event in events:
+        if event == "epoch":
+            assert watch.goes_on(lambda wanted: True)
+        elif event == "on_save":
+            watch.on_save(7)
+        else:
+            getattr(watch, event)()
     return watch
 
 
-def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
-    watch = after_the_steps()
-    watch.on_evaluation()
-    assert watch.judge(CRASH, 9) is None
-    seen = watch.summary(())
-    assert (seen.broke, seen.broke_in, seen.under_way) == ("no room", Aside.EVALUATION, None)
+@pytest.mark.parametrize(
+    ("events", "place"),
+    [
+        pytest.param(["saves"], "(in the checkpoint", id="save"),
+        pytest.param(["saves", "on_evaluation"], "(in or after the evaluation", id="outlived"),
+        pytest.param(["epoch", "saves"], "(in the checkpoint", id="save after the steps"),
+        pytest.param(
+            ["epoch", "on_evaluation", "fails"],
+            "(in or after the evaluation",
+            id="call after them",
+        ),
+    ],
+)
+def test_a_failure_in_an_aside_says_so(events: list[str], place: str) -> None:
+    failure = watch_of(*events).judge(CRASH, 9)
+    assert failure
+    assert place in failure.detail
 
 
 @pytest.mark.parametrize(
-    "detail", ["StopIteration", "RuntimeError: generator raised StopIteration"]
+    ("events", "failure"),
+    [
+        pytest.param([], CRASH, id="within the steps"),
+        pytest.param(["saves", "on_save", "on_resume"], CRASH, id="once the training goes on"),
+        pytest.param(["epoch"], OUT_OF_MEMORY, id="out of memory after the steps"),
+    ],
 )
-def test_an_end_of_data_is_no_failure_of_an_evaluation(detail: str) -> None:
-    watch = after_the_steps()
-    watch.on_evaluation()
-    watch.judge(replace(CRASH, detail=detail), 9)
-    assert (watch.summary(()).broke, watch.summary(()).broke_in) == (detail, None)
+def test_other_failures_stay_as_they_are(events: list[str], failure: Failure) -> None:
+    assert watch_of(*events).judge(failure, 9) == failure
 
 
-def test_after_the_steps_a_call_of_the_model_that_fails_is_blamed() -> None:
-    watch = after_the_steps()
-    watch.on_evaluation()
-    watch.fails()
-    assert "(in or after the evaluation" in detail_of(watch.judge(CRASH, 9))
+@pytest.mark.parametrize(
+    ("detail", "broke_in"),
+    [
+        pytest.param("no room", Aside.EVALUATION, id="crash"),
+        pytest.param("StopIteration", None, id="end of data"),
+        pytest.param("RuntimeError: generator raised StopIteration", None, id="of a generator"),
+    ],
+)
+def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed(
+    detail: str, broke_in: Aside | None
+) -> None:
+    watch = watch_of("epoch", "on_evaluation")
+    assert watch.judge(replace(CRASH, detail=detail), 9) is None
+    seen = watch.summary()
+    assert (seen.broke, seen.broke_in, seen.under_way) == (detail, broke_in, None)
 
 
-def test_after_the_steps_a_save_that_fails_is_blamed() -> None:
-    watch = after_the_steps()
-    watch.saves()
-    assert "(in the checkpoint" in detail_of(watch.judge(CRASH, 9))
-
-
-def test_after_the_steps_a_lack_of_memory_is_blamed_wherever_it_is() -> None:
-    failure = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="no room")
-    assert after_the_steps().judge(failure, 9) == failure
-
-
-def test_within_the_steps_every_failure_is_blamed() -> None:
-    assert AsideWatch().judge(CRASH, 9) == CRASH
-
-
-def test_a_checkpoint_after_the_steps_is_over_once_it_is_written() -> None:
-    watch = after_the_steps()
-    watch.saves()
-    watch.on_save(7)
-    assert watch.under_way is None
-
-
-def test_nothing_is_under_way_at_the_scripts_own_end() -> None:
-    watch = AsideWatch()
-    watch.on_evaluation()
-    watch.on_end()
-    assert (watch.under_way, watch.went_on) == (None, WentOn.END)
-
-
-def test_an_end_that_follows_from_data_ended_early_is_not_the_scripts_own() -> None:
-    watch = after_the_steps()
-    watch.on_end()
-    assert watch.went_on is WentOn.EPOCH_END
-
-
-def detail_of(failure: Failure | None) -> str:
-    assert failure
-    return failure.detail
+@pytest.mark.parametrize(
+    ("events", "went_on"),
+    [
+        pytest.param(["epoch", "saves", "on_save"], WentOn.EPOCH, id="checkpoint is written"),
+        pytest.param(["on_evaluation", "on_end"], WentOn.END, id="the script's own end"),
+        pytest.param(["epoch", "on_end"], WentOn.EPOCH_END, id="its end as data ended early"),
+    ],
+)
+def test_what_is_over_is_not_under_way(events: list[str], went_on: WentOn) -> None:
+    seen = watch_of(*events).summary()
+    assert (seen.under_way, seen.went_on) == (None, went_on)

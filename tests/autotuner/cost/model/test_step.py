@@ -9,9 +9,10 @@ from autoconf_launch.autotuner.cost import (
     Machine,
     StepParts,
     distinct,
+    forward_flops_per_token,
     rank_weights,
 )
-from autoconf_launch.autotuner.cost.kernel_times import forward_flops_per_token, least_step_s
+from autoconf_launch.autotuner.cost.kernel_times import least_step_s
 from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.core import (
     Architecture,
