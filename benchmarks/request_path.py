@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -73,7 +74,12 @@ class RequestPath:
 
 def module_of(frame: FrameType) -> str | None:
     """``launcher.cli``; None for a module that is not ours."""
-    path = Path(frame.f_code.co_filename)
+    return _module_in(frame.f_code.co_filename)
+
+
+@cache
+def _module_in(file: str) -> str | None:
+    path = Path(file).resolve()  # the package is made of links to our folders
     if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in FOLDERS:
         return None
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -104,7 +104,6 @@ def _run_verb(where: str, arguments: Sequence[str]) -> int:
 
 
 def _print(pieces: Callable[[], Iterable[str]]) -> None:
-    """Print text as it arrives, while there is a reader."""
     from .results import terminal_text
 
     with suppress(BrokenPipeError):
@@ -129,7 +128,6 @@ def _lasting_output() -> Iterator[None]:
 
 
 def _discard(stream: TextIO) -> None:
-    """Drop a stream's buffered and future output, as nothing reads it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -98,7 +98,6 @@ _STRING_OR_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
 
 
 def _close_last_brace(text: str) -> dict[str, Any] | None:
-    """The document if one closing brace at the end is all that it lacks; otherwise None."""
     bare = _STRING_OR_LAST_COMMA.sub("", text)
     if not bare.rstrip().endswith("}") or bare.count("{") != bare.count("}") + 1:
         return None
@@ -250,7 +249,6 @@ def _plain(value: Any) -> Any:
 
 
 def _why_no_value(value: object) -> str | None:
-    """Why a value cannot be meant; None if it can."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN, which is not a number; give one."
     if isinstance(value, int) and abs(value) >= _MOST_WHOLE and value != _NO_LIMIT:

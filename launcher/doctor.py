@@ -223,8 +223,4 @@ def find_wrong_clocks(checks: HostChecks) -> Iterator[tuple[str, float]]:
 
 def hosts_without_folder(checks: HostChecks) -> Sequence[str]:
     """Hosts that do not see the working directory of the launcher."""
-    return [host for host in checks.hosts if not _sees_folder(checks, host)]
-
-
-def _sees_folder(checks: HostChecks, host: str) -> bool:
-    return all(slot.sees_folder for slot in checks.slots if slot.host == host)
+    return list(dict.fromkeys(slot.host for slot in checks.slots if not slot.sees_folder))

@@ -38,7 +38,6 @@ from ..engines import Backend, LaunchEngine
 from ..estimates import choose_price, profiled_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
 from ..hosts import (
-    SlotPool,
     engine_for,
     find_pool,
     pool_text,
@@ -77,6 +76,7 @@ from ..tuning import (
     Endgame,
     OtherStartError,
     Search,
+    Site,
     TimeBudget,
     TrialFiles,
     TrialLimits,
@@ -206,7 +206,7 @@ class _Prepared:
 
     job: TuningJob
     files: TrialFiles
-    pool: SlotPool
+    site: Site
     study: Study
     profile_s: float | None
     at_once: int
@@ -215,21 +215,22 @@ class _Prepared:
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     """The profile run, or the findings of an earlier one, and the study that follows from it."""
     pool = find_pool(job.request, job.cluster)
+    site = Site(backend=backend, pool=pool, folder=folder)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    job = find_model(job, backend, folder, pool)
+    job = find_model(job, site)
     profile_s = None if is_known else time.monotonic() - began_s
     if folder.profiled_now:
         profile_s = folder.contents.profile_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
-    job = read_measured(job, backend, folder, pool)
+    job = read_measured(job, site)
     untimed = datasheet_times(job)
     _say_faster_formats(job)
     return _Prepared(
         job=job,
         files=TrialFiles.of_job(job, untimed),
-        pool=pool,
+        site=site,
         at_once=at_once,
         study=make_study(job, find_past_times(job, folder), untimed),
         profile_s=profile_s,
@@ -278,7 +279,7 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
     ready = _prepare(job, backend, folder)
-    job, files, pool, study = ready.job, ready.files, ready.pool, ready.study
+    job, files, site, study = ready.job, ready.files, ready.site, ready.study
     limits = job.limits
     budget = search_limits(job.request, job.budget, job.effort)
 
@@ -306,17 +307,17 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
         controller.take_known(baseline_trial(study.space.baseline), refusal)
     elif not contents.history:
         _plan_budget(ready, budget)
-    stop = controller.run(pool)
+    stop = controller.run(site.pool)
     failed = _baseline_error(job, study, stop)
     searched_s = job.budget.spent_s
     end = Endgame(elapsed_s=controller.elapsed_s) if stop.is_error else confirm(contents)
     confirmation_s = job.budget.spent_s - searched_s
     if _goes_on(job.budget, study, confirmation_s):
-        known, stop = folder.journal.read(), controller.run(pool)
+        known, stop = folder.journal.read(), controller.run(site.pool)
         searched_s, end = job.budget.spent_s, confirm(known)
         confirmation_s += job.budget.spent_s - searched_s
     if (crash := late_crash(study, (*end.playoff, *end.soaks))) is not None:
-        check_start(job, crash, backend=backend, folder=folder, pool=pool)
+        check_start(job, crash, site)
     if len(study.records) > len(contents.records):
         remember_times(job, at_last_level(study.records, study.repeats))
     parts = TimeParts(
@@ -392,7 +393,7 @@ def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
 
 
 def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
-    job, pool = ready.job, ready.pool
+    job, pool = ready.job, ready.site.pool
     why_not = why_not_in_turn(job.request, job.cluster, job.source, job.paths.results)
     return Search(
         records=study.seen.compared,

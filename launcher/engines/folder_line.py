@@ -19,11 +19,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from autoconf_launch.core import Failure, FailureKind, visible
 
-from .line import BEAT_S, CONNECT_S, SILENCE_S, HostLine, split_lines
+from .line import BEAT_S, CONNECT_S, SILENCE_S, AgentLine, split_lines
 
 _LOOK_EVERY_S = 0.25
 AGENT_COMPLAINT = "autoconf-launch: "
@@ -76,37 +76,31 @@ class Starter(ABC):
         """End the agents that live, and remove the folder."""
 
 
-class FolderLine:
+class FolderLine(AgentLine):
     """The line to one host."""
 
     look_every_s = _LOOK_EVERY_S
-    is_unreachable = False
     is_shared = True
-    """Its files are in a folder that its agent shares with us."""
-    awaits_all = False
-    """Its agent gets its order only once all have answered, as they begin one by one."""
 
     def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
-        self.host = host
+        super().__init__(host)
         self._node, self._starter = node, starter
         self._down = folder / f"{node}.down"
         self._up = _Tail(folder / f"{node}.up")
         self._printed = {
             n: _Tail(folder / f"{node}.{name}") for n, name in ((1, "out"), (2, "err"))
         }
-        self._received = b""
         self._last: list[dict[str, Any]] = []
-        self._heard_s = time.monotonic()
         self._has_answered = False
         self._over_s: float | None = None
-        self.is_closed = False
-
-    def fileno(self) -> int:
-        return -1
 
     def send(self, line: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):
-            _append(self._down, json.dumps(line).encode() + b"\n")
+        data = json.dumps(line).encode() + b"\n"
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.open(self._down, _FLAGS, 0o600), "ab") as file,
+        ):
+            file.write(data)
 
     def read(self) -> list[dict[str, Any]]:
         """Lines that have come; a report only after all that was printed before it."""
@@ -144,22 +138,14 @@ class FolderLine:
         return self._starter.why_queued(self._node)
 
     @property
-    def silent_s(self) -> float:
-        return time.monotonic() - self._heard_s
-
-    @property
     def due_s(self) -> float:
-        """Time at which it counts as lost, unless something comes."""
         if self._has_answered:
             return self._heard_s + SILENCE_S
         return self._heard_s + self._starter.patience_s(self._node)
 
     @property
     def loss(self) -> Failure | None:
-        """The reason of its loss, to follow the host's name; None while it lives.
-
-        Files of another host may come late, so an end counts only after a while.
-        """
+        """See :class:`AgentLine`; files may come late, so an end counts only after a while."""
         over = self._starter.why_over(self._node)
         now = time.monotonic()
         if over is None:
@@ -171,14 +157,10 @@ class FolderLine:
         return over if now > self._over_s + patience_s else None
 
     def close(self) -> None:
-        """Let go of the agent, which then ends all that it started."""
         if not self.is_closed:
             self.is_closed = True
             self.send({"end": True})
             self._starter.close()
-
-
-AgentLine: TypeAlias = HostLine | FolderLine
 
 
 class Heartbeat:
@@ -227,20 +209,16 @@ class StartingProcess(Starter):
 
     def why_over(self, node: int) -> Failure | None:
         """The last words of the engine, or of an agent that could not begin."""
-        said = self._output().splitlines()
-        marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
-        if marked:
-            return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
+        said = ""
+        with contextlib.suppress(OSError):
+            said = self._log.read_text(errors="replace")
+        if complaint := complaint_in(said):
+            return complaint
         if self._process.poll() is None:
             return None
-        words = f" ({why})" if (why := engine_reason("\n".join(said))) else ""
+        words = f" ({why})" if (why := engine_reason(said)) else ""
         detail = f"is not connected: {self._name} has ended{words}"  # maybe for another host
         return Failure(kind=FailureKind.NODE_LOST, detail=detail)
-
-    def _output(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._log.read_text(errors="replace")
-        return ""
 
     def patience_s(self, node: int) -> float:
         return CONNECT_S + SILENCE_S
@@ -254,6 +232,15 @@ class StartingProcess(Starter):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2.0)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def complaint_in(text: str) -> Failure | None:
+    """The complaint of an agent that could not begin, in what it or its engine printed."""
+    marked = [line for line in text.splitlines() if AGENT_COMPLAINT in line]
+    if not marked:
+        return None
+    detail = f"Host {visible(marked[0].partition(AGENT_COMPLAINT)[2])}"
+    return Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
 
 
 def engine_reason(text: str) -> str:
@@ -296,8 +283,3 @@ class _Tail:
             self.position += len(data)
             return data
         return b""
-
-
-def _append(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, _FLAGS, 0o600), "ab") as file:
-        file.write(data)

@@ -193,7 +193,6 @@ class ForkServerEngine(LocalEngine):
         self._notify(Note(text=text, warning=True))
 
     def _key(self, plan: LaunchPlan) -> _ServerKey | None:
-        """Folder and variables of a plan's fork server; None if the ranks differ in them."""
         keys = {
             tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))
             for rank in plan.ranks
@@ -215,7 +214,6 @@ class ForkServerEngine(LocalEngine):
         return document
 
     def _lose_patience(self, job: LocalJob) -> None:
-        """Kill a silent fork server, so that its jobs are spawned."""
         fork_server, until_s = self._waiting.get(job.token, (None, 0.0))
         if fork_server is not None and job.agent.session is not None:
             del self._waiting[job.token]

@@ -48,8 +48,7 @@ from .agents import (
     open_logs,
 )
 from .base import JobEnd
-from .folder_line import AgentLine
-from .line import Introduction
+from .line import AgentLine, Introduction
 
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 _MOST_SENT_BYTES = 4 << 20  # of a file that a trial's ranks read
@@ -85,6 +84,10 @@ class JobAgent:
     def has_ended(self) -> bool:
         """True once its report has come or it is lost."""
         return self.report is not None or self.lost is not None
+
+    @property
+    def can_be_told(self) -> bool:
+        return self.here is not None or (self.line.is_shared and not self.line.awaits_all)
 
     @property
     def lost_hosts(self) -> tuple[str, ...]:
@@ -232,7 +235,7 @@ class HostsJob(AgentJob):
         for agent in self.agents:
             if not agent.has_ended:
                 self._take(agent)
-        if not self._was_sent and all(map(_can_be_told, self.agents)):
+        if not self._was_sent and all(a.can_be_told for a in self.agents):
             self._send_documents()
         self._pass_end_on()
         if time.monotonic() > self._end_s:
@@ -382,10 +385,6 @@ class HostsJob(AgentJob):
         return min(told, default=None)
 
 
-def _can_be_told(agent: JobAgent) -> bool:
-    return agent.here is not None or (agent.line.is_shared and not agent.line.awaits_all)
-
-
 def _make_marker(folder: str | None, token: str) -> Path | None:
     if folder is None:
         return None
@@ -396,7 +395,6 @@ def _make_marker(folder: str | None, token: str) -> Path | None:
 
 
 def _files_to_send(folder: str | None) -> dict[str, str]:
-    """Files of the launcher for ranks whose host does not see our folder."""
     skipped = {STDOUT_LOG, STDERR_LOG}
     return {
         path.name: _text(path.read_bytes())

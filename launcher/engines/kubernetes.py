@@ -18,17 +18,17 @@ from pathlib import Path
 
 import yaml
 
-from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareError, visible
+from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareError
 
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
 from .base import MOST_HOST_LOSSES, JobEnd
 from .folder_line import (
-    AGENT_COMPLAINT,
     FolderLine,
     Heartbeat,
     Starter,
+    complaint_in,
     last_line,
     make_line_folder,
 )
@@ -40,7 +40,6 @@ from .pods import (
     KubernetesApi,
     Manifest,
     PodsOrder,
-    PodsSize,
     PodTemplate,
     has_begun,
     has_job_failed,
@@ -212,17 +211,11 @@ class PodsStarter(Starter):
         return self._after_a_while(number, why_without_pods(events))
 
     def _with_log(self, ended: Failure, pod: Answer) -> Failure:
-        """Add the complaint of an agent that could not begin, from its pod's log."""
         if ended.kind is not FailureKind.CRASHED:
             return ended
         said = self._api.log(self._namespace, pod["metadata"]["name"])
-        marked = [
-            line.partition(AGENT_COMPLAINT)[2]
-            for line in said.splitlines()
-            if AGENT_COMPLAINT in line
-        ]
-        if marked:
-            return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
+        if complaint := complaint_in(said):
+            return complaint
         words = last_line(said) or "it printed nothing; see that all pods mount this folder"
         return Failure(kind=ended.kind, detail=f"{ended.detail} ({words})")
 
@@ -267,10 +260,10 @@ class KubernetesEngine(QueuedEngine):
         template, api = self._template, self._api
         own = make_line_folder(order.folder)
         command = pod_command(self._access, own)
-        pods = PodsOrder(title="hosts", command=command, secrets=order.secrets)
+        pods = PodsOrder(title="hosts", command=command, secrets=order.secrets, pods=len(hosts))
         starter = PodsStarter(api, own)
         lines = starter.lines(hosts)
-        starter.submit(make_manifests(template, PodsSize(pods=len(hosts)), pods))
+        starter.submit(make_manifests(template, pods))
         return lines
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
@@ -285,7 +278,10 @@ class KubernetesEngine(QueuedEngine):
             plan, lambda folder, pods: PodsStarter(self._api, folder)
         )
         pods = len(job.agents)
+        ranks = sum(rank.node == 0 for rank in plan.ranks)
         order = PodsOrder(
+            pods=pods,
+            gpus=None if plan.alone else ranks,  # a script that starts its ranks has them all
             title=plan.name,
             command=pod_command(self._access, folder),
             secrets=secrets,
@@ -294,7 +290,7 @@ class KubernetesEngine(QueuedEngine):
                 n for n, count in self._losses.items() if count >= MOST_HOST_LOSSES
             ),
         )
-        manifests = make_manifests(self._template, _size(plan, pods), order)
+        manifests = make_manifests(self._template, order)
         if pods > 1:
             namespace = self._template.namespace or self._api.namespace
             first = host_name_of_first(manifests[0]["metadata"]["name"], namespace)
@@ -332,30 +328,23 @@ class KubernetesEngine(QueuedEngine):
             ConfigError: the Pod's manifest cannot be used.
         """
         processes = request.processes
-        size = PodsSize(
-            pods=request.hosts.nodes or 1, gpus=processes if isinstance(processes, int) else None
-        )
         secrets = {
             name: text
             for name, text in passed_variables().items()
             if is_secret_variable(name, text)
         }
         order = PodsOrder(
+            pods=request.hosts.nodes or 1,
+            gpus=processes if isinstance(processes, int) else None,
             title=Path(request.script).name,
             command=pod_command(self._access, Path.cwd() / ".agents-dry-run"),
             secrets=secrets,
         )
-        manifests = make_manifests(self._template, size, order)
+        manifests = make_manifests(self._template, order)
         shown = [
             json.loads(json.dumps(without_values(own))) for own in manifests
         ]  # no YAML anchors
         return yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True)
-
-
-def _size(plan: LaunchPlan, pods: int) -> PodsSize:
-    """A GPU for each rank; all GPUs of the Pod if the script starts its ranks itself."""
-    ranks = sum(rank.node == 0 for rank in plan.ranks)
-    return PodsSize(pods=pods, gpus=None if plan.alone else ranks)
 
 
 def _meeting_at(first: str, rank: RankPlan) -> RankPlan:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -58,17 +59,74 @@ def agent_command(silence_s: float = SILENCE_S) -> tuple[str, ...]:
     return (sys.executable, "-I", str(_AGENT), *about)
 
 
-class HostLine:
-    """A process whose streams lead to the agent; a thread writes, so that nothing here blocks."""
+class AgentLine(ABC):
+    """A line to the agent of one host."""
 
     look_every_s = math.inf
-    is_queued = False
-    is_shared = awaits_all = False
-    """As a folder's lines have them."""
+    """Pause between looks at it, if it has no descriptor to poll."""
+    is_shared = False
+    """Its files are in a folder that its agent shares with us."""
+    awaits_all = False
+    """Its agent gets its order only once all have answered, as they begin one by one."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._received = b""
+        self._heard_s = time.monotonic()
+        self.is_closed = False
+
+    @property
+    def is_queued(self) -> bool:
+        """True while it waits for a host in a queue."""
+        return False
+
+    @property
+    def is_unreachable(self) -> bool:
+        """True if a second connection, tried during a silence, failed as well."""
+        return False
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last line."""
+        return time.monotonic() - self._heard_s
+
+    def why_queued(self) -> str:
+        """The reason why it waits, as a phrase; empty if unknown."""
+        return ""
+
+    def fileno(self) -> int:
+        """The descriptor to poll; -1: none."""
+        return -1
+
+    @abstractmethod
+    def send(self, line: dict[str, Any]) -> None:
+        """Send a line to the agent; no effect if this one is closed."""
+
+    @abstractmethod
+    def read(self) -> list[dict[str, Any]]:
+        """Lines that have come, without signs of life."""
+
+    @property
+    @abstractmethod
+    def due_s(self) -> float:
+        """Time at which to look again though nothing comes."""
+
+    @property
+    @abstractmethod
+    def loss(self) -> Failure | None:
+        """The reason of its loss, to follow the host's name; None while it lives."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the agent, which then ends all that it started."""
+
+
+class HostLine(AgentLine):
+    """A process whose streams lead to the agent; a thread writes, so that nothing here blocks."""
 
     def __init__(self, host: str, argv: Sequence[str], probe_argv: Sequence[str] = ()) -> None:
         """Start the process; ``probe_argv`` succeeds if the host can be reached again."""
-        self.host = host
+        super().__init__(host)
         self._probe_argv = probe_argv
         self._probe: subprocess.Popen[bytes] | None = None
         self._process = subprocess.Popen(
@@ -83,26 +141,19 @@ class HostLine:
         self._out, self._err = self._process.stdout.fileno(), self._process.stderr.fileno()
         for descriptor in (self._out, self._err):
             os.set_blocking(descriptor, False)
-        self._received = b""
         self._errors = b""
-        self._heard_s = time.monotonic()
         self._patience_s = CONNECT_S + SILENCE_S
-        self.is_closed = False
         self._to_send: queue.Queue[bytes | None] = queue.Queue()
         threading.Thread(target=self._write, daemon=True).start()
 
     def fileno(self) -> int:
         return self._out
 
-    def why_queued(self) -> str:
-        return ""
-
     def send(self, line: dict[str, Any]) -> None:
-        """Queue a line for the agent; no effect if the line is closed."""
         self._to_send.put(json.dumps(line).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Lines that have come, without signs of life and output of a login shell."""
+        """Lines that have come, without output of a login shell."""
         self._errors = (self._errors + _read_now(self._err)[0])[-_MOST_ERRORS:]
         data, self.is_closed = _read_now(self._out)
         if data:
@@ -116,46 +167,34 @@ class HostLine:
         return [line for line in lines if "alive" not in line]
 
     @property
-    def silent_s(self) -> float:
-        """Seconds since the last line."""
-        return time.monotonic() - self._heard_s
-
-    @property
     def _lost_s(self) -> float:
         return self._heard_s + self._patience_s
 
     @property
     def due_s(self) -> float:
-        """Time at which to look again though nothing comes."""
         waits = self._probe is None and bool(self._probe_argv)
         return self._lost_s - _DOUBT_S if waits else self._lost_s
 
     @property
     def is_unreachable(self) -> bool:
-        """True if a second connection, tried during the silence, failed as well."""
         return self._probe is not None and self._probe.poll() != 0
 
     @property
     def loss(self) -> Failure | None:
-        why = self.why_lost
-        return Failure(kind=FailureKind.NODE_LOST, detail=why) if why else None
-
-    @property
-    def why_lost(self) -> str | None:
-        """The reason of its loss, to follow the host's name; None while it lives."""
         if time.monotonic() > self._lost_s:
             anew = " and cannot be reached anew" if self.is_unreachable else ""
-            return f"has not answered for {self._patience_s:.0f} s{anew}"
-        if not self.is_closed:
+            why = f"has not answered for {self._patience_s:.0f} s{anew}"
+        elif self.is_closed:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            self._errors += _read_now(self._err)[0]
+            said = self._errors.decode(errors="replace").strip().splitlines()
+            why = f"{_CLOSED} ({visible(said[-1].strip())})" if said else _CLOSED
+        else:
             return None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
-        self._errors += _read_now(self._err)[0]
-        said = self._errors.decode(errors="replace").strip().splitlines()
-        return f"closed the connection ({visible(said[-1].strip())})" if said else _CLOSED
+        return Failure(kind=FailureKind.NODE_LOST, detail=why)
 
     def close(self) -> None:
-        """Let go of the agent, which then ends all that it started."""
         self._end_probe()
         self._to_send.put(None)
         self._process.terminate()
@@ -269,29 +308,8 @@ def wait_text(queued: Iterable[Queued]) -> str:
     return f"Waiting for hosts: {why}."
 
 
-class Answering(Queued, Protocol):
-    """A line to an agent, by whatever means."""
-
-    host: str
-    look_every_s: float
-
-    def fileno(self) -> int:
-        """The descriptor to poll; -1: none."""
-
-    def read(self) -> list[dict[str, Any]]:
-        """Lines that have come."""
-
-    @property
-    def due_s(self) -> float:
-        """Time at which to look again though nothing comes."""
-
-    @property
-    def loss(self) -> Failure | None:
-        """Why the agent is lost, to follow the host's name; None while it lives."""
-
-
 def await_places(
-    lines: Sequence[Answering], tell_wait: Callable[[], None], *, after_s: float
+    lines: Sequence[AgentLine], tell_wait: Callable[[], None], *, after_s: float
 ) -> None:
     """Return once a queue, if there is one, has given all hosts a place.
 
@@ -305,7 +323,7 @@ def await_places(
         time.sleep(_LOOK_S)
 
 
-def first_line(line: Answering) -> Introduction:
+def first_line(line: AgentLine) -> Introduction:
     """Wait for the agent's description of its host.
 
     Raises:

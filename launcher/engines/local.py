@@ -204,7 +204,6 @@ class LocalJob(AgentJob):
         return self.end_as(ranks, self._log_start, ended_s=ended_s)
 
     def _end_of_lost_ranks(self, status: int | None) -> RanksEnd:
-        """The end of a job whose agent died without reporting, and with it the ranks."""
         remove_shared_memory(self.plan)
         detail = f"the process that watched the ranks {_how_it_ended(status)}"
         failure = Failure(kind=FailureKind.CRASHED, detail=detail)
@@ -281,7 +280,6 @@ class LocalEngine(AgentEngine[LocalJob]):
         return job
 
     def _start(self, job: LocalJob, begin: Begin) -> None:
-        """Open the logs, start an agent with ``begin``, and give it the plan."""
         with contextlib.ExitStack() as stack:
             logs = tuple(map(stack.enter_context, open_logs(job.plan.folder)))
             start = log_start(logs)

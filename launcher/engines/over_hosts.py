@@ -30,9 +30,17 @@ from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret_variable
 from .agents import AgentEngine
 from .base import UNSAID_WAIT_S, HostDescription, HostSlots, Job, JobEnd
-from .folder_line import AgentLine, Starter, StartingProcess, make_line_folder
+from .folder_line import Starter, StartingProcess, make_line_folder
 from .hosts_job import HostsJob, JobAgent
-from .line import HostLine, agent_command, await_places, first_line, host_description, wait_text
+from .line import (
+    AgentLine,
+    HostLine,
+    agent_command,
+    await_places,
+    first_line,
+    host_description,
+    wait_text,
+)
 
 PASSED_ON = (
     *("AUTOCONF_LAUNCH", "GLOO", "HF_", "MLFLOW", "MV2"),

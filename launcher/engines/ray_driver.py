@@ -123,9 +123,10 @@ class Launch:
     def _bundles(self) -> list[dict[str, float]]:
         """Resources of each host: Ray's default CPU for each rank, and its GPU."""
         known = {node["name"]: node for node in _nodes()}
+        roomiest = max(known.values(), key=lambda n: (n["gpus"], n["cpus"]), default=None)
         found = []
         for number, (host, size) in enumerate(zip(self._hosts, self._sizes, strict=True)):
-            node = known.get(host) if host else _roomiest(known.values())
+            node = known.get(host) if host else roomiest
             if node is None:
                 self._lose(number, "node_lost", "is not a node of the Ray cluster")
                 continue
@@ -158,7 +159,6 @@ class Launch:
         return group
 
     def _start(self, group: Any, bundles: Sequence[dict[str, float]]) -> dict[Any, int]:
-        """A task for each host, whose child is the agent."""
         strategies = ray.util.scheduling_strategies
         agents = {}
         for number, (host, bundle) in enumerate(zip(self._hosts, bundles, strict=True)):
@@ -177,7 +177,6 @@ class Launch:
         return agents
 
     def _watch(self, agents: dict[Any, int]) -> None:
-        """Wait until every agent has ended."""
         while agents and os.getppid() == self._parent:
             for task in ray.wait(list(agents), timeout=_LOOK_S)[0]:
                 self._note_end(agents.pop(task), task)
@@ -206,17 +205,12 @@ class Launch:
             new.replace(self._folder / f"{number}.lost")
 
     def _is_over(self) -> bool:
-        """Return whether the launcher has ended or called this launch off."""
         if os.getppid() != self._parent:
             return True
         try:
             return _CALLED_OFF in (self._folder / "0.down").read_bytes()
         except FileNotFoundError:
             return not self._folder.is_dir()
-
-
-def _roomiest(nodes: Any) -> dict[str, Any] | None:
-    return max(nodes, key=lambda node: (node["gpus"], node["cpus"]), default=None)
 
 
 def run_agent(command: list[str], variables: dict[str, str]) -> tuple[int, str]:

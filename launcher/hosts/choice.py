@@ -204,7 +204,6 @@ def _processes(request: LaunchRequest) -> tuple[int, ...]:
 
 
 def _name_in_filter(choice: HostChoice) -> str:
-    """The name of this machine in the user's filter."""
     filters = parse_filter(choice.include or choice.exclude, "--include or --exclude")
     return next((one.host for one in filters if is_this_machine(one.host)), LOCAL)
 

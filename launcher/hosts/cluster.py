@@ -72,9 +72,11 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         host_bytes = host_memory_bytes() if gpus else 0  # processes of a CPU have all of it
         node = Node(host=socket.gethostname(), devices=devices, host_memory_bytes=host_bytes)
         return ClusterSpec(nodes=(with_links(node),))
+    alike = replace(devices[0], visible_as=None, free_bytes=None)
+    others = (tuple(replace(alike, slot=slot) for slot in host.slots) for host in hosts)
     nodes = (
-        Node(host=host.host, devices=devices if index == own else _alike(host, devices[0]))
-        for index, host in enumerate(hosts)
+        Node(host=host.host, devices=devices if index == own else each)
+        for index, (host, each) in enumerate(zip(hosts, others, strict=True))
     )
     return ClusterSpec(nodes=tuple(nodes))
 
@@ -85,7 +87,6 @@ def _described_nodes(
     engine: LaunchEngine,
     listener: Listener | None,
 ) -> tuple[Node, ...]:
-    """Hosts on which agents are started, as these describe them."""
     found = engine.describe_hosts(tuple(host.host for host in hosts))
     if listener and request.processes != "cpu":
         for host, each in zip(hosts, found, strict=True):
@@ -105,16 +106,11 @@ def _node(
     if not gpus:
         devices = _cpu_devices(request, host.slots, found.memory_bytes)
         return Node(host=host.host, devices=devices)
-    by_slot = {gpu.index: as_device(gpu) for gpu in gpus}
+    devices = _devices_of(
+        host, gpus, "would be a GPU, but it has {}; fix the hostfile or the filter."
+    )
     if engine.host_source is HostSource.LAUNCH:  # a later job may have others
-        by_slot = {slot: replace(gpu, visible_as=None) for slot, gpu in by_slot.items()}
-    missing = [slot for slot in host.slots if slot not in by_slot]
-    if missing:
-        raise HardwareError(
-            f"Slot {missing[0]} of host {host.host} would be a GPU, but it has "
-            f"{', '.join(map(str, by_slot))}; fix the hostfile or the filter."
-        )
-    devices = tuple(by_slot[slot] for slot in host.slots)
+        devices = tuple(replace(gpu, visible_as=None) for gpu in devices)
     return with_links(Node(host=host.host, devices=devices, host_memory_bytes=found.memory_bytes))
 
 
@@ -178,19 +174,22 @@ def _own_devices(
 ) -> tuple[Device, ...]:
     if not gpus:
         return _cpu_devices(request, host.slots, available_memory_bytes())
-    by_slot = {gpu.index: as_device(gpu) for gpu in gpus}
-    missing = [slot for slot in host.slots if slot not in by_slot]
-    if missing:
-        raise HardwareError(
-            f"Slot {missing[0]} of host {host.host} would be a GPU that is not visible here "
-            f"(visible: {', '.join(map(str, by_slot))}); fix the hostfile or {VISIBLE}."
-        )
-    chosen = (by_slot[slot] for slot in host.slots)
+    lacks = (
+        f"would be a GPU that is not visible here (visible: {{}}); fix the hostfile or {VISIBLE}."
+    )
     # A GPU that shares the machine's memory reports none.
     return tuple(
         gpu if gpu.memory_bytes else replace(gpu, memory_bytes=available_memory_bytes())
-        for gpu in chosen
+        for gpu in _devices_of(host, gpus, lacks)
     )
+
+
+def _devices_of(host: HostSlots, gpus: Sequence[Gpu], lacks: str) -> tuple[Device, ...]:
+    by_slot = {gpu.index: as_device(gpu) for gpu in gpus}
+    if missing := [slot for slot in host.slots if slot not in by_slot]:
+        why = lacks.format(", ".join(map(str, by_slot)))
+        raise HardwareError(f"Slot {missing[0]} of host {host.host} {why}")
+    return tuple(by_slot[slot] for slot in host.slots)
 
 
 def _cpu_devices(
@@ -209,12 +208,6 @@ def _limit_memory(devices: tuple[Device, ...], limit_bytes: int | None) -> tuple
     return tuple(
         replace(device, memory_bytes=min(limit_bytes, device.memory_bytes), emulated=True)
         for device in devices
-    )
-
-
-def _alike(host: HostSlots, device: Device) -> tuple[Device, ...]:
-    return tuple(
-        replace(device, slot=slot, visible_as=None, free_bytes=None) for slot in host.slots
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.core import ClusterSpec, Device, Node, plural
+from autoconf_launch.core import ClusterSpec, Node, plural
 
 from ..asked import engine_facts
 from ..engines import ForkServerEngine, HostSlots, LaunchEngine, LocalEngine, make_engine
@@ -76,9 +76,11 @@ def _host_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool | None:
     nodes = cluster.nodes if alone else find_cluster(everything).nodes
     if len(nodes) == 1 and not started_hosts(request, cluster):
         return None
-    return (
-        _fixed_pool(cluster) if _is_fixed(request, cluster) else _pool_of(request, cluster, nodes)
-    )
+    if not _is_fixed(request, cluster):
+        return _pool_of(request, cluster, nodes)
+    hosts = [HostSlots(host=node.host, slots=(0,)) for node in cluster.nodes]
+    size = Size(nodes=len(hosts))
+    return SlotPool(hosts, lambda place: Share(), size_of=lambda plan: size, usual=size, most=1)
 
 
 def _is_fixed(request: LaunchRequest, cluster: ClusterSpec) -> bool:
@@ -88,18 +90,12 @@ def _is_fixed(request: LaunchRequest, cluster: ClusterSpec) -> bool:
     return len(kinds) > 1 or bool(meets) or (request.alone and len(cluster.devices) > 1)
 
 
-def _fixed_pool(cluster: ClusterSpec) -> SlotPool:
-    """A pool for a single trial at a time, on exactly these hosts."""
-    hosts = [HostSlots(host=node.host, slots=(0,)) for node in cluster.nodes]
-    size = Size(nodes=len(hosts))
-    return SlotPool(hosts, lambda place: Share(), size_of=lambda plan: size, usual=size, most=1)
-
-
 def _pool_of(request: LaunchRequest, cluster: ClusterSpec, nodes: tuple[Node, ...]) -> SlotPool:
     """GPUs of all hosts like the trial's own; of hosts without, each whole one."""
     own = cluster.nodes[0].devices
     on_gpus = bool(own[0].visible_as)
-    devices = {node.host: _alike(node, own[0]) if on_gpus else (own,) for node in nodes}
+    alike = {n.host: tuple((gpu,) for gpu in n.devices if gpu.is_like(own[0])) for n in nodes}
+    devices = alike if on_gpus else dict.fromkeys(alike, (own,))
     slots = len(own) if on_gpus else 1
     size = Size(nodes=len(cluster.nodes), slots=slots)
     hosts = [
@@ -111,6 +107,10 @@ def _pool_of(request: LaunchRequest, cluster: ClusterSpec, nodes: tuple[Node, ..
     step = make_engine(request.remote).step_size(len(own) if on_gpus else 0, slots / widest)
     threads = max(1, usable_cores() * slots // widest // len(own)) if on_gpus else None
 
+    def size_of(plan: LaunchPlan) -> Size:
+        nodes = max((rank.node for rank in plan.ranks), default=0) + 1
+        return Size(nodes=nodes, slots=slots)
+
     def share_of(place: Placement) -> Share:
         chosen = [(part.host, [devices[part.host][slot] for slot in part.slots]) for part in place]
         own_nodes = (Node(host=host, devices=sum(parts, ())) for host, parts in chosen)
@@ -119,17 +119,8 @@ def _pool_of(request: LaunchRequest, cluster: ClusterSpec, nodes: tuple[Node, ..
     return SlotPool(
         hosts,
         share_of,
-        size_of=lambda plan: _size_of(plan, slots),
+        size_of=size_of,
         usual=size,
         most=1 if request.binding else request.max_parallel_trials,
         each=f"on {'GPUs' if on_gpus else 'hosts'} of its own ({plural(size.nodes, 'host')})",
     )
-
-
-def _alike(node: Node, device: Device) -> tuple[tuple[Device, ...], ...]:
-    """Each of its GPUs that is like the trial's, as a slot."""
-    return tuple((own,) for own in node.devices if own.is_like(device))
-
-
-def _size_of(plan: LaunchPlan, slots: int) -> Size:
-    return Size(nodes=max((rank.node for rank in plan.ranks), default=0) + 1, slots=slots)

@@ -166,16 +166,12 @@ def _gpu_shares(request: LaunchRequest, own: tuple[Device, ...]) -> tuple[Share,
     ranks = len(own)
     devices = find_cluster(replace(request, processes=None)).devices
     groups = [devices[first : first + ranks] for first in range(0, len(devices), ranks)]
-    alike = [group for group in groups if _are_alike(group, own)]
+    alike = [g for g in groups if len(g) == ranks and all(map(Device.is_like, g, own))]
     alike = alike[: request.max_parallel_trials]
     if len(alike) < 2:
         return WHOLE
     threads = max(1, len(os.sched_getaffinity(0)) // (len(alike) * ranks))
     return tuple(Share(devices=group, threads=threads) for group in alike)
-
-
-def _are_alike(group: tuple[Device, ...], own: tuple[Device, ...]) -> bool:
-    return len(group) == len(own) and all(map(Device.is_like, group, own))
 
 
 def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:

@@ -2,7 +2,7 @@
 
 A separate script, ``python -I -S agent.py DESCRIPTOR``, of the standard library only, so that it
 starts in milliseconds; a fork server loads it, too. The descriptor is the controller's socket. It
-receives JSON lines: first the document (``backends/local.py``), then ``{"signal": N}`` and
+receives JSON lines: first the order (``engines/agents.py``), then ``{"signal": N}`` and
 ``{"end": true}``; it sends one line, the report. When it closes, the controller is dead and all
 that was started here dies within 2 s.
 """
@@ -92,7 +92,6 @@ class Watch:
                 log.free_middle()
 
     def _next_look_s(self) -> float | None:
-        """Seconds until something is due; None: until something happens."""
         look_s = LOG_LOOKS_APART_S if self._logs else None
         if not self._due:
             return look_s
@@ -257,7 +256,6 @@ def _known_secrets(document: dict[str, Any]) -> dict[int, SecretFilter]:
 
 
 def _write_over(path: str, text: str) -> None:
-    """Replace the text of an existing file; no link is followed."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
         trial_logs.write_all(descriptor, text.encode(errors="surrogateescape"))
@@ -407,7 +405,6 @@ def _signal_all(pids: list[int], number: int) -> None:
 
 
 def _ran_out_of_memory(path: str | None, attempt: str | None) -> bool:
-    """True if a rank has reported it itself; then no other rank's report can matter."""
     try:
         with open(path or "", "rb") as file:
             result = json.load(file)

@@ -285,7 +285,6 @@ def _text(data: bytes) -> str:
 
 
 def _files(folder: str | None) -> Iterator[tuple[str, str]]:
-    """Names below a trial's folder, and paths, of its regular files."""
     for below in FOLDERS if folder else ():
         with contextlib.suppress(OSError), os.scandir(os.path.join(folder or "", below)) as found:
             for entry in found:

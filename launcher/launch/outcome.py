@@ -335,7 +335,6 @@ _LONGEST_S = 1e9
 
 
 def _impossible_time(result: RankResult) -> Failure | None:
-    """The failure of a rank whose steps took no time, or less, by its clock."""
     times_s = [(f"step {record.step}", record.wall_s) for record in result.steps]
     if result.cut is not None:
         times_s += [("a micro-batch", time_s) for time_s in result.cut.micro_s]

@@ -212,7 +212,6 @@ def _numbers(request: LaunchRequest, first: int, local: int) -> tuple[tuple[str,
 
 
 def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:
-    """The ranks' meeting point; empty if the agent of the first host decides it."""
     rendezvous, alone = request.rendezvous, len(cluster.nodes) == 1
     host = cluster.nodes[0].host
     first = _LOCAL_ADDRESS if alone or host == LOCAL else host

@@ -9,7 +9,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -308,7 +309,6 @@ def _missing_documents(arguments: tuple[str, ...]) -> Iterator[str]:
 def _default_files(
     arguments: tuple[str, ...], declared: tuple[Declared, ...], folder: Path
 ) -> Iterator[NamedFile]:
-    """Files that an argument names by its default, also relative to the script's folder."""
     for argument in declared:
         path, flag = argument.default, argument.names[0]
         file = folder / argument.beside if argument.beside else Path(str(path))
@@ -323,25 +323,15 @@ def _versions(
     python: str | None, _: tuple[str, ...], packages: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Versions installed for this Python or another one; the slowest read of this module."""
-    return tuple(
-        _installed_versions(packages) if python is None else _installed_for(python, packages)
-    )
-
-
-def _installed_versions(packages: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for name in packages:
-        try:
-            yield name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-
-
-def _installed_for(python: str, packages: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if python is None:
+        installed = {}
+        for name in packages:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                installed[name] = importlib.metadata.version(name)
+        return tuple(installed.items())
     command = (python, "-c", _SAY_VERSIONS, *packages)
     try:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return  # as if none were installed; its launch says what is wrong with it
-    for line in said.splitlines():
-        name, _, version = line.partition(" ")
-        yield name, version
+        return ()  # as if none were installed; its launch says what is wrong with it
+    return tuple((name, version) for name, version in map(str.split, said.splitlines()))

@@ -330,7 +330,6 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
 
 
 def _started_once(request: LaunchRequest) -> LaunchRequest:
-    """The launch of one process, unless several ranks of it are requested."""
     facts = facts_of(own_sources(request).text)
     alone = request.processes in (None, 1) or facts.starts_ranks or facts.spreads
     return replace(request, alone=alone)

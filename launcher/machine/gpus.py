@@ -256,7 +256,6 @@ def _profile_bytes(profile: str) -> int:
 
 
 def _users(text: str) -> dict[str, tuple[GpuUser, ...]]:
-    """Processes by the UUID of their GPU."""
     users: dict[str, tuple[GpuUser, ...]] = {}
     for uuid, pid, memory, *name in (row for row in _rows(text) if len(row) >= _COLUMNS):
         if pid.isdecimal():

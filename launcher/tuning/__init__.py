@@ -22,7 +22,7 @@ from .prepared import (
     remember_times,
     trial_time,
 )
-from .profile_run import ProfileFailedError, read_measured, read_model_info, run_profile
+from .profile_run import ProfileFailedError, Site, read_measured, read_model_info, run_profile
 from .running import BudgetSpentError, TimeBudget, TrialLimits
 from .trial_io import TrialFiles, emulated_limit_bytes, impossible_flops, write_json
 from .winner import render_winner, write_answer, write_results

@@ -277,7 +277,6 @@ class Controller:
                 running.end_at(min(end_step, max(in_time, running.made)))
 
     def _due_s(self, running: Running) -> float:
-        """Time at which a launch must be ended."""
         if running.cancelled:
             return math.inf
         return min(self._budget.deadline_s, running.due_s(self._limits))

@@ -155,7 +155,6 @@ def play(
 def _verification_limits(
     limits: TrialLimits, effort: Effort, *, steps_s: float, elapsed_s: float
 ) -> TrialLimits:
-    """Deadlines of the verification run, which pauses for evaluations and checkpoints."""
     pause_s = max(effort.fewest_pause_s, effort.pause_share * elapsed_s)
     return replace(
         limits,
@@ -282,18 +281,13 @@ def said_by_probes(results: Path, folder: Path, own: Path | None = None) -> tupl
     """
     found = [read_result(path) for path in sorted(results.glob("*/result*.json"))]
     read = [result for result in found if result is not None]
-    paths = {path: folder / path for result in read for path in result.left_behind}
-    left = {path for path, there in paths.items() if there.exists() and not _is_in(there, own)}
+    there = ((path, folder / path) for result in read for path in result.left_behind)
+    left = {name for name, path in there if path.exists() and own not in (path, *path.parents)}
     notes = dict.fromkeys(note for result in read for note in result.notes)
     return (*notes, *_on_left(_outermost(left)))
 
 
-def _is_in(path: Path, folder: Path | None) -> bool:
-    return folder is not None and folder in (path, *path.parents)
-
-
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths, without paths inside a folder that is also among them."""
     given = {PurePosixPath(path) for path in paths}
     outer = sorted(path for path in given if not given & set(path.parents))
     return tuple(map(str, outer))

@@ -187,7 +187,6 @@ def _check_memory_limit(request: LaunchRequest, cluster: ClusterSpec) -> None:
 
 @contextmanager
 def _naming_file(source: ScriptSource) -> Iterator[None]:
-    """Name the configuration file in errors on its keys."""
     try:
         yield
     except ConfigError as error:

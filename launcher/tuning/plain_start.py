@@ -25,17 +25,15 @@ from autoconf_launch.core import (
     plural,
 )
 
-from ..engines import Backend
 from ..events import Listener, Note
 from ..flags import launch_flags, typed_flags
-from ..hosts import SlotPool
 from ..launch import started_ranks
 from ..report import shown_name
 from ..request import LaunchRequest
-from ..results import OpenFolder, ResultsPaths, read_file, shell_command
+from ..results import ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, script_path
 from .job import TuningJob
-from .profile_run import wait_for_end
+from .profile_run import Site, wait_for_end
 from .trial_io import TrialFiles, clear_saved, repeated_steps, write_json
 
 _T = TypeVar("_T")
@@ -112,21 +110,13 @@ def late_crash(study: Searched, later: Sequence[Record]) -> Record | None:
     others = [record for record in study.records if record.trial.number]
     if any(record.measurement for record in others):
         others = []
-    return next(filter(_is_crash, (*last.values(), *others)), None)
+    for record in (*last.values(), *others):
+        if record.failure is not None and record.failure.kind is FailureKind.CRASHED:
+            return record
+    return None
 
 
-def _is_crash(record: Record) -> bool:
-    return record.failure is not None and record.failure.kind is FailureKind.CRASHED
-
-
-def check_start(
-    job: TuningJob,
-    crash: Record,
-    *,
-    backend: Backend,
-    folder: OpenFolder,
-    pool: SlotPool,
-) -> None:
+def check_start(job: TuningJob, crash: Record, site: Site) -> None:
     """Launch a crashed trial as python starts it, if a launch's variables may be the cause.
 
     Raises:
@@ -146,8 +136,8 @@ def check_start(
     job.listener(Note(text=other.why, warning=True))
     files = TrialFiles.of_job(job.with_start(other.request))
     plan = files.plan(_checking_trial(crash.trial, job), uuid.uuid4().hex)
-    launched = backend.submit(pool.first_share.place(plan, alone=True))
-    end = wait_for_end(backend, launched, job.limits, folder.journal)
+    launched = site.backend.submit(site.pool.first_share.place(plan, alone=True))
+    end = wait_for_end(site, launched, job.limits)
     clear_saved(Path(plan.folder or "."))
     if isinstance(end.outcome, Measurement):
         why = "It runs as python starts it, so that all is measured again in this way."

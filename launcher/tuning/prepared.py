@@ -55,11 +55,9 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_accelerator
 
-from ..engines import Backend
 from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..first_forward import TracedScript, command_of_plan, describe_script, trace_script
-from ..hosts import SlotPool
 from ..machine import is_cpu
 from ..plan import LaunchPlan
 from ..report import no_time_for_ranks_text
@@ -78,6 +76,7 @@ from .job import TuningJob, search_limits
 from .plain_start import OtherStartError, check_ranks, job_crash, remember_start
 from .profile_run import (
     ProfileFailedError,
+    Site,
     is_on_gpu,
     read_model_info,
     refused_baseline,
@@ -95,7 +94,7 @@ _FROM_DATASHEET = (
 _DERIVED = ("accumulation", "data_parallel")
 
 
-def find_model(job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool) -> TuningJob:
+def find_model(job: TuningJob, site: Site) -> TuningJob:
     """The job with the model from the user's settings, an earlier session or a profile run.
 
     If the baseline runs out of memory in its profile run, the model comes from a trace of the
@@ -112,7 +111,7 @@ def find_model(job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotP
         text = "The model is described by autotuning.model_info; the profile run is skipped."
         job.listener(Note(text=text))
         return replace(job, spec=given)
-    profile = job.paths.profile
+    profile, folder = job.paths.profile, site.folder
     event = ModelProfiled(
         spec=read_model_info(profile / MODEL_INFO_FILE),
         wall_s=folder.contents.profile_s if folder.profiled_now else None,
@@ -127,18 +126,11 @@ def find_model(job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotP
             return plans[-1]
 
         try:
-            event = run_profile(
-                make_plan,
-                backend,
-                pool=pool,
-                journal=folder.journal,
-                limits=job.limits,
-                listener=job.listener,
-            )
+            event = run_profile(make_plan, site, job.limits, job.listener)
         except ProfileFailedError as error:
             raise job_crash(job, error, error.failure) from error
         require_ranks(job, plans[-1].task, event)
-        if event.spec is None and not pool.is_on_hosts:
+        if event.spec is None and not site.pool.is_on_hosts:
             script = trace_refused(job, plans[-1])
     if script is not None:
         job, event = with_traced(job, script), replace(event, spec=script.spec)
@@ -379,7 +371,6 @@ def _sentence(changed: JournalContents, space: SearchSpace) -> str:
 
 
 def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, ...]:
-    """Values that only records outside the space have."""
     missing: dict[str, None] = {}
     for record in others:
         candidate = record.trial.candidate

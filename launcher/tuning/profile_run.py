@@ -11,7 +11,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from ..hosts import SlotPool
 from ..launch import compile_time
 from ..plan import LaunchPlan
 from ..report import no_second_profile_text, profile_cut_text
-from ..results import HEARTBEAT_S, Journal, OpenFolder, StepsTail, read_file, read_result
+from ..results import HEARTBEAT_S, OpenFolder, StepsTail, read_file, read_result
 from ..spelling import MEASURED, UNSET, may_derive_accumulation
 from .job import TuningJob
 from .running import (
@@ -71,14 +71,17 @@ class ProfileFailedError(NothingFeasibleError):
         self.failure = failure
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The engine, the slots and the open results folder of a tune's launches."""
+
+    backend: Backend
+    pool: SlotPool
+    folder: OpenFolder
+
+
 def run_profile(
-    make_plan: Callable[[], LaunchPlan],
-    backend: Backend,
-    *,
-    pool: SlotPool,
-    journal: Journal,
-    limits: TrialLimits,
-    listener: Listener,
+    make_plan: Callable[[], LaunchPlan], site: Site, limits: TrialLimits, listener: Listener
 ) -> ModelProfiled:
     """Run a plan and read its report; no model if it does not fit in memory.
 
@@ -91,12 +94,12 @@ def run_profile(
         NothingFeasibleError: it describes no model.
         HardwareError: no launch kept its hosts.
     """
-    losses = list[tuple[str, ...]]()
+    losses, pool, journal = list[tuple[str, ...]](), site.pool, site.folder.journal
     while True:
         plan = pool.first_share.place(make_plan(), alone=True)
         folder = Path(plan.folder or ".")
-        job = backend.submit(plan)
-        end = wait_for_end(backend, job, limits, journal, partial(listener, _slow_note(folder)))
+        job = site.backend.submit(plan)
+        end = wait_for_end(site, job, limits, partial(listener, _slow_note(folder)))
         clear_saved(folder)
         if isinstance(end.outcome, FailedTrial) and limits.budget.left_s <= 0.0:
             raise BudgetSpentError(_cut_text(folder, limits))
@@ -165,13 +168,10 @@ def _failed_ranks(folder: Path) -> Iterator[RankResult]:
 
 
 def wait_for_end(
-    backend: Backend,
-    job: Job,
-    limits: TrialLimits,
-    journal: Journal,
-    say_slow: Callable[[], None] = lambda: None,
+    site: Site, job: Job, limits: TrialLimits, say_slow: Callable[[], None] = lambda: None
 ) -> JobEnd:
     """Return when a job has ended, at the latest when its time or the budget is over."""
+    backend = site.backend
     began_s, slow_s, is_cancelled = time.monotonic(), _SLOW_S, False
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
@@ -183,7 +183,7 @@ def wait_for_end(
             left_s = min(left_s + min(compiled_s, limits.timeout_s), limits.budget.left_s)
             left_s = math.inf if is_cancelled else left_s
             backend.wait([job], min(max(left_s, 0.0), HEARTBEAT_S))
-            journal.heartbeat()
+            site.folder.journal.heartbeat()
             end = backend.poll([job])[0]
             if end is not None:
                 return end
@@ -226,16 +226,8 @@ def _require_end(end: JobEnd, folder: Path, *, described: bool) -> None:
     raise ProfileFailedError(text, failure)
 
 
-def read_measured(
-    job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool
-) -> TuningJob:
-    """The job with the strategy that ran; differences are reported.
-
-    Args:
-        job: as the script's arguments define it.
-        backend: runs a second profile run.
-        folder: of the results; an earlier session's profile runs are read from it.
-        pool: slots for the profile run.
+def read_measured(job: TuningJob, site: Site) -> TuningJob:
+    """The job with the strategy that ran, maybe in an earlier session; differences are reported.
 
     Raises:
         ConfigError: the strategy leaves nothing to search, or was not seen.
@@ -243,7 +235,7 @@ def read_measured(
     applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
     if applied is None:
         return job
-    keeps = _other_batch(job, applied, backend, folder, pool)
+    keeps = _other_batch(job, applied, site)
     source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
     measured = job.with_source(source)
     notes = (text for text in measured.user.notes if text not in job.user.notes)
@@ -264,13 +256,7 @@ def other_micro_batch(layout: Layout) -> int | None:
     return None
 
 
-def _other_batch(
-    job: TuningJob,
-    applied: AppliedStrategy,
-    backend: Backend,
-    folder: OpenFolder,
-    pool: SlotPool,
-) -> AppliedStrategy | None:
+def _other_batch(job: TuningJob, applied: AppliedStrategy, site: Site) -> AppliedStrategy | None:
     """The strategy of a second profile run, if it kept the samples of a step."""
     unset = any((c.knob, c.origin) == ("accumulation", UNSET) for c in job.user.choices)
     wonders = applied.accumulation > 1 or may_derive_accumulation(job.source)
@@ -296,11 +282,9 @@ def _other_batch(
         try:
             event = run_profile(
                 lambda: files.plan_profile(trial, uuid.uuid4().hex, is_second=True),
-                backend,
-                pool=pool,
-                journal=folder.journal,
-                limits=job.limits,
-                listener=job.listener,
+                site,
+                job.limits,
+                job.listener,
             )
             text = f"A second profile run, with micro-batch {micro}, took {event.wall_s:.1f} s."
             job.listener(Note(text=text))

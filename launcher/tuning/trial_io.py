@@ -183,7 +183,6 @@ class TrialFiles:
 
     @property
     def _secrets(self) -> SecretFilter:
-        """The filter for the secrets of the script and the launcher."""
         variables = {**os.environ, **variables_of_user(self.request, self.cluster)}
         values = (self.source.config, document_values(self.source))
         words = (word for document in values for word in named_values(document))

@@ -44,6 +44,7 @@ from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
     ProfileFailedError,
     Search,
+    Site,
     TrialFiles,
     TrialLimits,
     play,
@@ -289,13 +290,15 @@ class OurRanks(Runner[SearchCandidate]):
             try:
                 event = run_profile(
                     lambda: self._files.plan_profile(trial, uuid.uuid4().hex),
-                    runs.backend,
-                    pool=SlotPool.of_shares(WHOLE),
-                    journal=runs.opened.journal,
-                    limits=TrialLimits(
+                    Site(
+                        backend=runs.backend,
+                        pool=SlotPool.of_shares(WHOLE),
+                        folder=runs.opened,
+                    ),
+                    TrialLimits(
                         timeout_s=request.trial_timeout_s, stall_s=request.stall_timeout_s
                     ),
-                    listener=runs.listener,
+                    runs.listener,
                 )
             except ProfileFailedError as error:
                 failure = error.failure

@@ -16,9 +16,9 @@ pytest.importorskip("hydra")
 pytest.importorskip("transformers")
 
 from . import slurm
+from .launching import COMMAND
 from .slurm import Slurm
 from .test_search import SHARED, SRUN, place
-from .test_ssh_hosts import COMMAND
 
 pytestmark = [
     pytest.mark.cluster,

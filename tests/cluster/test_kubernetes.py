@@ -17,11 +17,11 @@ from autoconf_launch.launcher.engines import kubernetes, make_engine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
-from . import kubernetes_cluster
+from . import kubernetes_cluster, launching
 from .kubernetes_api import wait_until
 from .kubernetes_cluster import Cluster
+from .launching import COMMAND, MEET
 from .test_many_trials import Place
-from .test_ssh_hosts import COMMAND, MEET
 
 REAL = pytest.param(
     True,
@@ -57,11 +57,7 @@ def leaves_nothing(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script in a folder whose name a shell or a kubelet would read in its own ways."""
-    folder = tmp_path / "it's $HOME $(id) %j `x`"
-    folder.mkdir()
-    (folder / "meet.py").write_text(MEET)
-    return folder / "meet.py"
+    return launching.make_script(tmp_path)
 
 
 def flags(cluster: Cluster, pods: int, ranks: int, gpus: int = 0) -> tuple[str, ...]:
@@ -73,14 +69,7 @@ def launch(
     cluster: Cluster, script: Path, *words: str, pods: int = 3, ranks: int = 2, gpus: int = 0
 ) -> subprocess.Popen[str]:
     own = flags(cluster, pods, ranks, gpus)
-    return subprocess.Popen(
-        (*COMMAND, *own, "--no_local_rank", str(script), *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=script.parent,
-        env=cluster.variables | {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"},
-    )
+    return launching.launch(own, script, *words, variables=cluster.variables)
 
 
 _WRITE_ADDRESS = "os.write(1, (os.environ['MASTER_ADDR'] + '\\n').encode())"

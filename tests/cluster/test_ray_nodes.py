@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from . import ray_cluster
+from . import launching, ray_cluster
+from .launching import COMMAND
 from .ray_cluster import Ray
 from .test_many_trials import Place
-from .test_ssh_hosts import COMMAND, MEET
 
 pytestmark = [
     pytest.mark.cluster,
@@ -38,25 +38,12 @@ def with_gpus() -> Iterator[Ray]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script in a folder whose name a shell would read in its own ways."""
-    folder = tmp_path / "it's $HOME %j `x`"
-    folder.mkdir()
-    text = MEET.replace("socket.gethostname()", "os.environ['AUTOCONF_LAUNCH_NODE']")
-    (folder / "meet.py").write_text(text)
-    return folder / "meet.py"
+    return launching.make_script(tmp_path, "os.environ['AUTOCONF_LAUNCH_NODE']")
 
 
-def launch(
-    cluster: Ray, script: Path, *words: str, flags: tuple[str, ...] = ("--num_gpus", "2")
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        (*COMMAND, *FLAGS, *flags, "--no_local_rank", str(script), *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=script.parent,
-        env=cluster.variables | {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"},
-    )
+def launch(cluster: Ray, script: Path, *words: str, ranks: int = 2) -> subprocess.Popen[str]:
+    flags = (*FLAGS, "--num_gpus", str(ranks))
+    return launching.launch(flags, script, *words, variables=cluster.variables)
 
 
 def test_without_an_address_the_cluster_of_this_machine_is_used(
@@ -124,7 +111,7 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_more_gpus_than_a_node_has_are_refused(with_gpus: Ray, script: Path) -> None:
-    with launch(with_gpus, script, flags=("--num_gpus", "5")) as process:
+    with launch(with_gpus, script, ranks=5) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "--num_gpus is 5, but host w0 has 4 slots" in said

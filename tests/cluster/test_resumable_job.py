@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from . import slurm
+from .launching import COMMAND, EXAMPLE
 from .slurm import Slurm
-from .test_ssh_hosts import COMMAND, EXAMPLE
 
 pytestmark = [
     pytest.mark.cluster,

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from . import kubernetes_cluster, ray_cluster, slurm
-from .test_ssh_hosts import COMMAND, EXAMPLE, MEET, SAYS_WORDS, WORDS
+from .launching import COMMAND, EXAMPLE, HOST, SAYS_WORDS, WORDS, launch, make_script
 
 pytestmark = pytest.mark.cluster
-HOST = "socket.gethostname()"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,23 +37,22 @@ class Scheduler:
     is_idle_within: Callable[[float], bool]
     names_host: str = ""
 
-    def start(
-        self, folder: Path, *words: str, verb: tuple[str, ...] = (), size: tuple[int, int] = (2, 2)
-    ) -> subprocess.Popen[str]:
-        """Run the command; ``size``: hosts, and ranks on each of them."""
-        nodes, ranks = map(str, size)
-        flags = (*self.flags, "--num_nodes", nodes, "--num_gpus", ranks)
+    def size_flags(self, nodes: int, ranks: int) -> tuple[str, ...]:
+        """Flags of a launch on so many hosts, with so many ranks on each."""
+        return (*self.flags, "--num_nodes", str(nodes), "--num_gpus", str(ranks))
+
+    def start(self, folder: Path, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            (*COMMAND, *verb, *flags, *words),
+            (*COMMAND, *words),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=self.variables | {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"},
+            env=self.variables,
         )
 
     def launch(self, script: Path, *words: str) -> subprocess.Popen[str]:
-        return self.start(script.parent, "--no_local_rank", str(script), *words)
+        return launch(self.size_flags(2, 2), script, *words, variables=self.variables)
 
 
 @contextmanager
@@ -134,11 +132,7 @@ def leaves_nothing(scheduler: Scheduler) -> Iterator[None]:
 
 @pytest.fixture
 def script(tmp_path: Path, scheduler: Scheduler) -> Path:
-    """A script in a folder whose name a shell or an engine would read in its own ways."""
-    folder = tmp_path / "it's $HOME $(id) %j `x`"
-    folder.mkdir()
-    (folder / "meet.py").write_text(MEET.replace(HOST, scheduler.host))
-    return folder / "meet.py"
+    return make_script(tmp_path, scheduler.host)
 
 
 def test_ranks_of_all_hosts_meet(scheduler: Scheduler, script: Path) -> None:
@@ -182,7 +176,7 @@ def test_nothing_outlives_a_launcher_that_is_told_to_end(
 def test_doctor_measures_the_hosts(scheduler: Scheduler, tmp_path: Path) -> None:
     if not scheduler.names_host:
         pytest.skip("each job gets other hosts")
-    with scheduler.start(tmp_path, "--json", verb=("doctor",), size=(2, 1)) as process:
+    with scheduler.start(tmp_path, "doctor", *scheduler.size_flags(2, 1), "--json") as process:
         printed, said = process.communicate(timeout=300)
     assert scheduler.names_host in printed, said
     assert list(tmp_path.iterdir()) == []
@@ -195,9 +189,8 @@ def test_a_tune_ends_with_a_winner(scheduler: Scheduler, tmp_path: Path) -> None
     config["zero_optimization"] = {"stage": [0, 1]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = ("--autotuning=tune", "--tuner_num_trials", "2", "--soak-steps", "0")
-    with scheduler.start(
-        tmp_path, *words, "train.py", "--config", "config.json", size=(2, 1)
-    ) as process:
+    script = ("train.py", "--config", "config.json")
+    with scheduler.start(tmp_path, *scheduler.size_flags(2, 1), *words, *script) as process:
         _, said = process.communicate(timeout=900)
     assert process.returncode == 0, said
     results = tmp_path / "autotuning_results"

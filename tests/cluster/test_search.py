@@ -18,9 +18,9 @@ pytest.importorskip("hydra")
 pytest.importorskip("transformers")
 
 from . import namespaces, slurm
+from .launching import COMMAND
 from .namespaces import Hosts
 from .slurm import Slurm
-from .test_ssh_hosts import COMMAND
 from .test_ssh_hosts import pytestmark as on_namespaces
 
 needs_slurm = pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge")

@@ -15,16 +15,14 @@ from autoconf_launch.launcher.engines import HostsJob, make_engine
 from autoconf_launch.launcher.request import RemoteAccess
 
 from ..contracts.test_engine import Workshop
-from . import slurm
+from . import launching, slurm
 from .slurm import Slurm
-from .test_ssh_hosts import COMMAND, MEET
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge"),
 ]
 FLAGS = ("--launcher", "sbatch", "--num_nodes", "2", "--num_gpus", "2")
-PLACED = ("n1", "n1", "n2", "n2")
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +33,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A script in a folder whose name a shell and Slurm would read in their own ways."""
-    folder = tmp_path / "it's $HOME %j `x`"
-    folder.mkdir()
-    text = MEET.replace("socket.gethostname()", "os.environ['SLURMD_NODENAME']")
-    (folder / "meet.py").write_text(text)
-    return folder / "meet.py"
+def script(tmp_path: Path) -> Path:
+    return launching.make_script(tmp_path, "os.environ['SLURMD_NODENAME']")
 
 
 def launch(cluster: Slurm, script: Path, *words: str, args: str = "") -> subprocess.Popen[str]:
-    flags = (*FLAGS, "--no_local_rank", *(("--launcher_args", args) if args else ()))
-    return subprocess.Popen(
-        (*COMMAND, *flags, str(script), *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=script.parent,
-        env=cluster.variables | {"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz"},
-    )
+    flags = (*FLAGS, *(("--launcher_args", args) if args else ()))
+    return launching.launch(flags, script, *words, variables=cluster.variables)
 
 
 def is_idle_within(cluster: Slurm, timeout_s: float) -> bool:

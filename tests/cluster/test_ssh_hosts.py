@@ -4,41 +4,16 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from . import namespaces
+from . import launching, namespaces
+from .launching import COMMAND, EXAMPLE, MEET
 from .namespaces import Hosts
 
-COMMAND = (sys.executable, "-m", "autoconf_launch.launcher.cli")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "01_pretrain_gpt"
-MEET = """
-import os, socket, sys, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-x = torch.ones(1)
-dist.all_reduce(x)
-os.write(1, f"rank {os.environ['RANK']} on {socket.gethostname()} of {int(x)}\\n".encode())
-if sys.argv[-1] == "forever":
-    while True:
-        dist.all_reduce(x)
-        time.sleep(0.1)
-dist.barrier()
-dist.destroy_process_group()
-sys.exit(7 if sys.argv[-1] == "fails" and os.environ["RANK"] == "3" else 0)
-"""
-SAYS_WORDS = """
-import json, os, pathlib, sys
-files = [p.read_bytes() for p in pathlib.Path().rglob("*") if p.is_file()]
-seen = any(os.environ["HF_TOKEN"].encode() in data for data in files)
-said = [len(files) > 3, seen, os.environ["HF_TOKEN"][:5], sys.argv[1:]]
-os.write(1, (json.dumps(said) + chr(10)).encode())
-"""
-WORDS = ["--", "-x", "$(id)", "a'b\"c", "line\nline", "%j %N", "*", ";", "é"]
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(
@@ -67,22 +42,12 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script in a folder whose name a shell and pdsh would read in their own ways."""
-    folder = tmp_path / "it's $HOME %n `x`"
-    folder.mkdir()
-    (folder / "meet.py").write_text(MEET)
-    return folder / "meet.py"
+    return launching.make_script(tmp_path)
 
 
 def launch(hosts: Hosts, engine: str, script: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        (*COMMAND, *hosts.flags_of(engine), "--no_local_rank", str(script), *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=script.parent,
-        env=hosts.variables,
-    )
+    flags = hosts.flags_of(engine)
+    return launching.launch(flags, script, *words, variables=hosts.variables)
 
 
 @on_all

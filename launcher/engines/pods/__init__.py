@@ -4,7 +4,6 @@ from .api import KubernetesApi
 from .manifests import (
     Manifest,
     PodsOrder,
-    PodsSize,
     PodTemplate,
     host_name_of_first,
     make_manifests,

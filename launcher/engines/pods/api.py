@@ -70,8 +70,9 @@ class KubernetesApi:
                 f"Kubernetes refuses the {kind} in namespace {namespace}: {_status_text(error)}."
             ) from None
         except _connection_errors() as error:
+            said = " ".join(str(getattr(error, "reason", None) or error).split())
             raise HardwareError(
-                f"Kubernetes does not answer at {self.server} ({_reason_text(error)}); check "
+                f"Kubernetes does not answer at {self.server} ({said.rpartition(': ')[2]}); check "
                 "KUBECONFIG."
             ) from None
         return answer
@@ -166,7 +167,3 @@ def _status_text(error: Any) -> str:
     except (TypeError, ValueError, KeyError):
         said = f"{error.status} {error.reason}"
     return visible(" ".join(str(said).split())).rstrip(".")
-
-
-def _reason_text(error: Exception) -> str:
-    return " ".join(str(getattr(error, "reason", None) or error).split()).rpartition(": ")[2]

@@ -56,18 +56,11 @@ class PodTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodsSize:
-    """Number of pods of a launch and of GPUs in each; None: as many as the user's Pod has."""
-
-    pods: int
-    gpus: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodsOrder:
-    """The program of the pods, and limits for them.
+    """The number of pods, their program, and limits for them.
 
     Attributes:
+        gpus: GPUs of each pod; None: as many as the user's Pod has.
         title: start of names in the cluster.
         command: argv of an agent.
         secrets: variables that are only in the Secret.
@@ -78,6 +71,8 @@ class PodsOrder:
     title: str
     command: tuple[str, ...]
     secrets: Mapping[str, str]
+    pods: int
+    gpus: int | None = None
     deadline_s: float = math.inf
     avoided_nodes: tuple[str, ...] = ()
 
@@ -147,9 +142,7 @@ def _gpus(container: Manifest, name: str) -> tuple[str, int]:
     return named[0], int(count)
 
 
-def make_manifests(
-    template: PodTemplate, size: PodsSize, order: PodsOrder
-) -> tuple[Manifest, ...]:
+def make_manifests(template: PodTemplate, order: PodsOrder) -> tuple[Manifest, ...]:
     """An Indexed Job; a headless Service if it has several pods; a Secret if there are secrets.
 
     The Job is the first one. All have one name, which no other launch has.
@@ -157,15 +150,15 @@ def make_manifests(
     Raises:
         ConfigError: more GPUs are requested than the user's Pod has.
     """
-    if template.gpus < (size.gpus or 0) and template.gpus:
+    if template.gpus < (order.gpus or 0) and template.gpus:
         raise ConfigError(
-            f"--num_gpus is {size.gpus}, but the Pod's manifest limits {template.gpu_resource} to "
-            f"{template.gpus}; ask for fewer, or change it."
+            f"--num_gpus is {order.gpus}, but the Pod's manifest limits {template.gpu_resource} "
+            f"to {template.gpus}; ask for fewer, or change it."
         )
     slug = re.sub("[^a-z0-9]+", "-", order.title.lower())[:36].strip("-") or "launch"
     name = f"autoconf-{slug}-{uuid.uuid4().hex[:8]}"
-    objects = [_job(name, template, size, order)]
-    if size.pods > 1:
+    objects = [_job(name, template, order)]
+    if order.pods > 1:
         objects.append(_service(name, template))
     if order.secrets:
         objects.append(_secret(name, template, order.secrets))
@@ -199,31 +192,31 @@ def _head(kind: str, version: str, name: str, template: PodTemplate) -> Manifest
     return {"apiVersion": version, "kind": kind, "metadata": metadata | {"labels": dict(OURS)}}
 
 
-def _job(name: str, template: PodTemplate, size: PodsSize, order: PodsOrder) -> Manifest:
+def _job(name: str, template: PodTemplate, order: PodsOrder) -> Manifest:
     labels = {**template.metadata.get("labels", {}), **OURS}
     job = _head("Job", "batch/v1", name, template)
     job["metadata"] |= template.metadata | {"labels": labels}
     job["spec"] = {
         "completionMode": "Indexed",
-        "completions": size.pods,
-        "parallelism": size.pods,
+        "completions": order.pods,
+        "parallelism": order.pods,
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",  # a second agent would write into the first one's files
         "ttlSecondsAfterFinished": _KEPT_S,
         "template": {
             "metadata": template.metadata | {"labels": labels},
-            "spec": _pod_spec(name, template, size, order),
+            "spec": _pod_spec(name, template, order),
         },
     }
     return job
 
 
-def _pod_spec(name: str, template: PodTemplate, size: PodsSize, order: PodsOrder) -> Manifest:
+def _pod_spec(name: str, template: PodTemplate, order: PodsOrder) -> Manifest:
     spec = copy.deepcopy(template.spec)
     spec["restartPolicy"] = "Never"
     spec.setdefault("automountServiceAccountToken", False)
     spec.setdefault("enableServiceLinks", False)
-    if size.pods > 1:
+    if order.pods > 1:
         spec["subdomain"] = name
     if order.deadline_s < math.inf:
         spec["activeDeadlineSeconds"] = math.ceil(order.deadline_s)
@@ -234,7 +227,7 @@ def _pod_spec(name: str, template: PodTemplate, size: PodsSize, order: PodsOrder
     if order.secrets:
         own = {"secretRef": {"name": name}}
         container["envFrom"] = [*(container.get("envFrom") or ()), own]
-    if resources := _resources(container, template, size):
+    if resources := _resources(container, template, order):
         container["resources"] = resources
     _share_memory(spec, container)
     if order.avoided_nodes:
@@ -255,7 +248,7 @@ def _avoid(spec: Manifest, nodes: Sequence[str]) -> None:
     ]
 
 
-def _resources(container: Manifest, template: PodTemplate, size: PodsSize) -> Manifest:
+def _resources(container: Manifest, template: PodTemplate, order: PodsOrder) -> Manifest:
     resources = {
         kind: {key: str(amount) for key, amount in amounts.items()}
         if isinstance(amounts, dict)
@@ -263,7 +256,7 @@ def _resources(container: Manifest, template: PodTemplate, size: PodsSize) -> Ma
         for kind, amounts in (container.get("resources") or {}).items()
     }
     if template.gpus:
-        resources["limits"][template.gpu_resource] = str(size.gpus or template.gpus)
+        resources["limits"][template.gpu_resource] = str(order.gpus or template.gpus)
         resources.get("requests", {}).pop(template.gpu_resource, None)
     return resources
 

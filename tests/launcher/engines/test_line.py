@@ -14,10 +14,14 @@ def make_line(program: str, *probe: str) -> HostLine:
     return HostLine("far", (sys.executable, "-I", "-S", "-c", program), probe)
 
 
+def why_lost(line: HostLine) -> str | None:
+    return line.loss.detail if line.loss else None
+
+
 def first_lines(line: HostLine | FolderLine, count: int) -> list[dict[str, Any]]:
     assert isinstance(line, HostLine)
     found = list[dict[str, Any]]()
-    while len(found) < count and line.why_lost is None:
+    while len(found) < count and line.loss is None:
         select.select([line], [], [], 5)
         found += line.read()
     return found
@@ -54,7 +58,7 @@ def test_a_host_that_describes_itself_as_no_agent_does_is_refused(
 def test_a_host_that_ends_says_its_last_words_without_control_characters() -> None:
     line = make_line("import sys; sys.exit('ssh: \\x1b[31mno route')")
     first_lines(line, 1)
-    assert line.why_lost == "closed the connection (ssh: \\x1b[31mno route)"
+    assert why_lost(line) == "closed the connection (ssh: \\x1b[31mno route)"
     line.close()
 
 
@@ -62,9 +66,9 @@ def test_a_silent_host_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "SILENCE_S", 0.2)
     line = make_line("print('{\"here\": 1}', flush=True); import time; time.sleep(60)")
     first_lines(line, 1)
-    assert line.why_lost is None
+    assert line.loss is None
     time.sleep(0.3)
-    assert line.why_lost == "has not answered for 0 s"
+    assert why_lost(line) == "has not answered for 0 s"
     line.close()
 
 
@@ -81,7 +85,7 @@ def test_a_silent_host_is_tried_anew(
         time.sleep(0.05)
     assert line.is_unreachable == is_unreachable
     why = "has not answered for 0 s"
-    assert line.why_lost == (f"{why} and cannot be reached anew" if is_unreachable else why)
+    assert why_lost(line) == (f"{why} and cannot be reached anew" if is_unreachable else why)
     line.close()
     assert not line.is_unreachable
 

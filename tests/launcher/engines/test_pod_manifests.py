@@ -8,7 +8,6 @@ import yaml
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.engines.pods import (
     PodsOrder,
-    PodsSize,
     PodTemplate,
     make_manifests,
     owned_by,
@@ -37,15 +36,20 @@ def template(folder: Path, text: str = POD) -> PodTemplate:
     return read_pod_template((str(path),))
 
 
-def manifests(folder: Path, size: PodsSize, *, deadline_s: float = 60.5) -> list[dict[str, Any]]:
-    command = ("python", "-c", "$(touch x) $HOME $$")
-    title = "Train It.py"
-    order = PodsOrder(title=title, command=command, secrets=SECRETS, deadline_s=deadline_s)
-    return list(make_manifests(template(folder), size, order))
+def manifests(folder: Path, pods: int, gpus: int | None = None) -> list[dict[str, Any]]:
+    order = PodsOrder(
+        title="Train It.py",
+        command=("python", "-c", "$(touch x) $HOME $$"),
+        secrets=SECRETS,
+        pods=pods,
+        gpus=gpus,
+        deadline_s=60.5,
+    )
+    return list(make_manifests(template(folder), order))
 
 
 def test_a_launch_is_an_indexed_job_a_headless_service_and_a_secret(tmp_path: Path) -> None:
-    job, service, secret = manifests(tmp_path, PodsSize(pods=2, gpus=4))
+    job, service, secret = manifests(tmp_path, pods=2, gpus=4)
     name, spec = job["metadata"]["name"], job["spec"]
     pod = spec["template"]["spec"]
     assert name.startswith("autoconf-train-it-py-")
@@ -60,7 +64,7 @@ def test_a_launch_is_an_indexed_job_a_headless_service_and_a_secret(tmp_path: Pa
 
 
 def test_the_users_pod_keeps_what_is_not_ours(tmp_path: Path) -> None:
-    pod = manifests(tmp_path, PodsSize(pods=1))[0]["spec"]["template"]["spec"]
+    pod = manifests(tmp_path, pods=1)[0]["spec"]["template"]["spec"]
     container = pod["containers"][0]
     assert (container["image"], pod["nodeSelector"]) == ("train:1", {"gpu": "h100"})
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/home", "/dev/shm"]
@@ -71,14 +75,14 @@ def test_the_users_pod_keeps_what_is_not_ours(tmp_path: Path) -> None:
 def test_a_pod_is_limited_to_a_gpu_for_each_rank(
     tmp_path: Path, asked: int | None, limit: str
 ) -> None:
-    job = manifests(tmp_path, PodsSize(pods=1, gpus=asked))[0]
+    job = manifests(tmp_path, pods=1, gpus=asked)[0]
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources == {"limits": {"nvidia.com/gpu": limit, "memory": "400Gi"}, "requests": {}}
 
 
 def test_more_gpus_than_the_users_pod_has_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--num_gpus is 9, but .* limits nvidia.com/gpu to 8"):
-        manifests(tmp_path, PodsSize(pods=1, gpus=9))
+        manifests(tmp_path, pods=1, gpus=9)
 
 
 AFFINITY = """
@@ -91,8 +95,8 @@ AFFINITY = """
 
 @pytest.mark.parametrize(("own", "terms"), [("", 1), (AFFINITY, 2)])
 def test_a_node_that_was_lost_too_often_gets_no_pod(tmp_path: Path, own: str, terms: int) -> None:
-    order = PodsOrder(title="x", command=("a",), secrets={}, avoided_nodes=("n7", "n8"))
-    job = make_manifests(template(tmp_path, POD + own), PodsSize(pods=1), order)[0]
+    order = PodsOrder(title="x", command=("a",), secrets={}, pods=1, avoided_nodes=("n7", "n8"))
+    job = make_manifests(template(tmp_path, POD + own), order)[0]
     affinity = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     found = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert len(found) == terms
@@ -103,13 +107,13 @@ def test_a_node_that_was_lost_too_often_gets_no_pod(tmp_path: Path, own: str, te
 
 
 def test_no_word_of_the_command_is_expanded(tmp_path: Path) -> None:
-    job = manifests(tmp_path, PodsSize(pods=1))[0]
+    job = manifests(tmp_path, pods=1)[0]
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command == ["python", "-c", "$$(touch x) $$HOME $$$$"]
 
 
 def test_secrets_stand_in_the_secret_alone_and_are_shown_nowhere(tmp_path: Path) -> None:
-    made = manifests(tmp_path, PodsSize(pods=2))
+    made = manifests(tmp_path, pods=2)
     assert [json.dumps(one).count("hf_abc") for one in made] == [0, 0, 0]
     assert made[2]["data"] == {"HF_TOKEN": "aGZfYWJjZGVmZ2hpamts"}
     shown = json.dumps([without_values(one) for one in made])
@@ -118,7 +122,7 @@ def test_secrets_stand_in_the_secret_alone_and_are_shown_nowhere(tmp_path: Path)
 
 
 def test_what_belongs_to_a_job_is_deleted_with_it(tmp_path: Path) -> None:
-    job, service, _ = manifests(tmp_path, PodsSize(pods=2))
+    job, service, _ = manifests(tmp_path, pods=2)
     owned = owned_by(service, {"metadata": job["metadata"] | {"uid": "7"}})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "uid": "7"}
     assert owned["metadata"]["ownerReferences"] == [owner | {"name": job["metadata"]["name"]}]
@@ -126,7 +130,7 @@ def test_what_belongs_to_a_job_is_deleted_with_it(tmp_path: Path) -> None:
 
 def test_the_published_schemas_take_every_object(tmp_path: Path) -> None:
     models = pytest.importorskip("kubernetes.client")
-    for one in manifests(tmp_path, PodsSize(pods=2, gpus=4)):
+    for one in manifests(tmp_path, pods=2, gpus=4):
         model = getattr(models, f"V1{one['kind']}")
         model.model_validate(owned_by(one, {"metadata": {"name": "x", "uid": "7"}}))
 

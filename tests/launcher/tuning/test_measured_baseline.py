@@ -10,12 +10,9 @@ from typing import Any, cast
 import pytest
 
 from autoconf_launch.core import ConfigError, Layout, RankResult, Recompute, encode
-from autoconf_launch.launcher.engines import Backend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.hosts import SlotPool
-from autoconf_launch.launcher.results import OpenFolder
-from autoconf_launch.launcher.tuning import TuningJob, read_job, read_measured
+from autoconf_launch.launcher.tuning import Site, TuningJob, read_job, read_measured
 from autoconf_launch.launcher.tuning.profile_run import other_micro_batch
 
 from ..dialects.sources import strategy_of
@@ -65,8 +62,7 @@ def ran(folder: Path, **seen: Any) -> None:
 
 def measure(job: TuningJob) -> TuningJob:
     """No launch is needed where the profile runs lie there."""
-    backend, folder = cast("Backend", None), cast("OpenFolder", None)
-    return read_measured(job, backend, folder, cast("SlotPool", None))
+    return read_measured(job, cast("Site", None))
 
 
 def say(heard: list[Event]) -> str:

@@ -15,12 +15,18 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     RankTask,
 )
-from autoconf_launch.launcher.engines import HostSlots, Job, JobEnd, LocalEngine
+from autoconf_launch.launcher.engines import Backend, HostSlots, Job, JobEnd, LocalEngine
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.hosts import WHOLE, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.results import Journal
-from autoconf_launch.launcher.tuning import BudgetSpentError, TimeBudget, TrialLimits, profile_run
+from autoconf_launch.launcher.results import Journal, JournalContents, OpenFolder
+from autoconf_launch.launcher.tuning import (
+    BudgetSpentError,
+    Site,
+    TimeBudget,
+    TrialLimits,
+    profile_run,
+)
 
 from ..replay_backend import ReplayBackend, ReplayJob
 from .test_lost_hosts import Placed
@@ -46,6 +52,11 @@ class Losing(ReplayBackend):
         return (JobEnd(exit_code=137, outcome=outcome, wall_s=1.0, lost_hosts=(host,)),)
 
 
+def site_of(backend: Backend, pool: SlotPool, journal: Journal) -> Site:
+    folder = OpenFolder(journal=journal, contents=JournalContents())
+    return Site(backend=backend, pool=pool, folder=folder)
+
+
 def test_a_long_profile_run_says_once_where_its_output_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,11 +70,9 @@ def test_a_long_profile_run_says_once_where_its_output_is(
     with Journal(tmp_path / "journal.jsonl") as journal, pytest.raises(NothingFeasibleError):
         profile_run.run_profile(
             lambda: plan,
-            LocalEngine(),
-            pool=SlotPool.of_shares(WHOLE),
-            journal=journal,
-            limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
-            listener=heard.append,
+            site_of(LocalEngine(), SlotPool.of_shares(WHOLE), journal),
+            TrialLimits(timeout_s=60.0, stall_s=60.0),
+            heard.append,
         )
     text = f"The profile run has taken 0.2 s so far; its output is in {tmp_path}."
     assert heard == [Note(text=text)]
@@ -87,11 +96,9 @@ def test_a_profile_run_that_loses_its_host_runs_on_another_one(
     with Journal(tmp_path / "journal.jsonl") as journal, pytest.raises(kind, match=error):
         profile_run.run_profile(
             lambda: plan,
-            backend,
-            pool=pool,
-            journal=journal,
-            limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
-            listener=heard.append,
+            site_of(backend, pool, journal),
+            TrialLimits(timeout_s=60.0, stall_s=60.0),
+            heard.append,
         )
     again = backend.hosts[: len(heard)]
     texts = [f"The profile run is launched again: host {host} is silent." for host in again]
@@ -119,10 +126,8 @@ def test_the_deadline_of_the_budget_ends_a_profile_run_with_a_budget_to_type(
     ):
         profile_run.run_profile(
             lambda: plan,
-            LocalEngine(),
-            pool=SlotPool.of_shares(WHOLE),
-            journal=journal,
-            limits=TrialLimits(timeout_s=60.0, stall_s=60.0, budget=budget),
-            listener=lambda event: None,
+            site_of(LocalEngine(), SlotPool.of_shares(WHOLE), journal),
+            TrialLimits(timeout_s=60.0, stall_s=60.0, budget=budget),
+            lambda event: None,
         )
     assert time.monotonic() - began_s < 30.0
