@@ -15,6 +15,8 @@ import psutil
 
 _MARK = "DEEPSPEED_PEER_CHILD"
 _GRACE_S = 5.0
+_LOOKS = 3
+"""Looks in a row that must find nothing: a process shows no environment while it calls exec."""
 _TAIL_LINES = 15
 
 
@@ -108,7 +110,10 @@ def _end(process: subprocess.Popen[bytes], token: str) -> None:
             process.kill()
             process.wait()
     limit_s = time.monotonic() + _GRACE_S
-    while (left := _find_marked(token)) and time.monotonic() < limit_s:
+    looks_left = _LOOKS
+    while looks_left and time.monotonic() < limit_s:
+        left = _find_marked(token)
+        looks_left = _LOOKS if left else looks_left - 1
         for stray in left:
             _kill(stray)
         time.sleep(0.01)
