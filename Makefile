@@ -35,7 +35,7 @@ test-oldest:
 	build/oldest/bin/python -m pip install --quiet torch==2.6.0
 	grep -v '^torch==\|^triton==\|^nvidia-\|^sympy==' constraints.txt > build/oldest/constraints.txt
 	build/oldest/bin/python -m pip install --quiet --constraint build/oldest/constraints.txt pytest hypothesis --editable .
-	build/oldest/bin/python -m pytest tests/runtime tests/end_to_end/test_oldest.py
+	build/oldest/bin/python -m pytest tests/runtime tests/end_to_end/test_main_job.py
 test-frameworks: $(READY)
 	$(INSTALL) torchtitan megatron-core triton
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/frameworks tests/launcher/dialects/test_published_names.py
