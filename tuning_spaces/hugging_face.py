@@ -179,7 +179,7 @@ def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
     """Advice on how to read the text part; empty if it cannot be read."""
     inner, kind = document.get(_TEXT_PART), _FLAT_TYPES.get(str(document.get("model_type")))
     if isinstance(inner, dict):
-        is_read = inner.get("model_type") in _TYPES
+        is_read = str(inner.get("model_type")) in _TYPES
         return " For the text part alone, give a file with the keys of its text_config." * is_read
     if kind is None:
         return ""

@@ -43,4 +43,7 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
         if flags.rows:
             yield from row_lines(scored)
     if everything.rows and everything.rows == sum(len(file.bad) for file, _ in scored):
-        raise ConfigError("No row can be compared, as all of them are wrong; correct them.")
+        names = ", ".join(str(file) for file in flags.files)
+        raise ConfigError(
+            f"{names}: no row can be compared, as all of them are wrong; correct them."
+        )

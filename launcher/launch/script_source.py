@@ -50,7 +50,8 @@ _READ_OURS = ("autoconf_launch", "deepspeed")
 """Packages that read a document with our keys."""
 _OURS = ("native", "deepspeed")
 """Dialects of such a document."""
-_SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
+_YAML_SUFFIXES = (".yaml", ".yml")
+_SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", *_YAML_SUFFIXES)
 
 
 class _Named(NamedTuple):
@@ -114,8 +115,9 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
     try:
         read = read_document(path)
     except ConfigError:
-        if may_be_its_own and compose_yaml(plain_text(path)) is not None:  # with tags of its own
-            return None
+        is_yaml = path.suffix.lower() in _YAML_SUFFIXES
+        if may_be_its_own and is_yaml and compose_yaml(plain_text(path)) is not None:
+            return None  # with tags of its own
         raise
     if may_be_its_own and not keys.is_surely_ours(read.config):
         return None

@@ -31,7 +31,7 @@ from autoconf_launch.launcher.tuning import open_space, read_job
 from ..launcher.controlled import PRINT, run_study, space
 from .inputs import Case, Kind
 
-LONGEST_LINE, LONGEST_S, HANG_S = 400, 2.0, 60
+LONGEST_LINE, HANG_S = 400, 60
 SHARED_S = 8.0
 USAGE, LAUNCHED, VALID = 2, 3, (0, 1)
 """3: the input is valid, and the script that it belongs to was launched, which fails."""
@@ -72,7 +72,7 @@ def why_missed(case: Case, ended: Ended) -> str:
         return f"control character {found[0]!r} was printed"
     if ended.code == LAUNCHED:
         return ""
-    if ended.wall_s > LONGEST_S:
+    if ended.wall_s > case.longest_s:
         return f"took {ended.wall_s:.1f} s"
     if ended.code in VALID:
         return ""

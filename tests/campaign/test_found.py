@@ -179,3 +179,26 @@ def test_a_table_that_is_one_long_line(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("1, " * 300_000)
     said = refusal(tmp_path, ("validate", "table.csv"), "table.csv")
     assert "table.csv:1: it has 300001 columns, but must have 1000 at most" in said
+
+
+def test_a_number_that_hjson_cannot_read_is_refused_by_its_key(tmp_path: Path) -> None:
+    huge = change(SOUND_CONFIG, ("gradient_clipping",), 10**400)
+    (tmp_path / "broken.hjson").write_text(json.dumps(huge))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    argv = ("--autotuning=tune", "--num_gpus=1", "script.py", "--config", "broken.hjson")
+    assert "gradient_clipping is a whole number beyond" in refusal(tmp_path, argv, "broken.hjson")
+
+
+def test_a_text_part_whose_type_is_an_object(tmp_path: Path) -> None:
+    text = {"model_type": {"model_type": "gemma3_text"}}
+    document = {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 8}}
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    argv = ("fit", "--model", "config.json", *FIT)
+    assert "vision_config is not modelled" in refusal(tmp_path, argv, "config.json")
+
+
+def test_a_table_of_wrong_rows_only(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(
+        "model,gpu,n_gpus,seq,tp,pp,dp,mbs,gbs,step_time_s\nllama3.1-8b,H100-SXM-80GB,8,many,1,1,8,1,64,1.0\n"
+    )
+    assert "no row can be compared" in refusal(tmp_path, ("validate", "table.csv"), "table.csv")
