@@ -29,13 +29,12 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
-# The oldest Python and torch: what runs in a rank, and a tune.
+# The oldest Python and torch: every ZeRO stage against one process, and a tune.
 test-oldest:
 	$(PYTHON310) -m venv build/oldest
-	build/oldest/bin/python -m pip install --quiet torch==2.6.0
-	grep -v '^torch==\|^triton==\|^nvidia-\|^sympy==' constraints.txt > build/oldest/constraints.txt
-	build/oldest/bin/python -m pip install --quiet --constraint build/oldest/constraints.txt pytest hypothesis --editable .
-	build/oldest/bin/python -m pytest tests/runtime tests/end_to_end/test_main_job.py
+	grep -v '^torch==\|^triton==\|^nvidia-' constraints.txt > build/oldest/constraints.txt
+	build/oldest/bin/python -m pip install --quiet --constraint build/oldest/constraints.txt torch==2.9.1 pytest hypothesis transformers --editable .
+	PATH="$(CURDIR)/build/oldest/bin:$$PATH" build/oldest/bin/python -m pytest tests/runtime/test_steps_equal_one_process.py tests/runtime/test_zero_knobs.py tests/end_to_end/test_main_job.py
 test-frameworks: $(READY)
 	$(INSTALL) torchtitan megatron-core triton
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/frameworks tests/launcher/dialects/test_published_names.py

@@ -9,7 +9,6 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from inspect import signature
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -41,8 +40,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     split weights reduce with the last micro-batch; ZeRO 0 is FSDP over shards of one rank.
 
     Raises:
-        ConfigError: the model has fewer blocks, or units, than the configuration asks for, or
-            this torch cannot shard its experts.
+        ConfigError: the model has fewer blocks, or units, than the configuration asks for.
     """
     stage = config.layout.zero_stage
     if stage < FIRST_FSDP_STAGE and meshes.is_data_only:
@@ -68,12 +66,7 @@ def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> Non
     root_after = after if knob_value(config, "reshard_root") else False
     shard: Any = partial(fully_shard, mp_policy=_policy(config.precision))
     alone = shard_experts(root, meshes, partial(shard, reshard_after_forward=bool(after)))
-    if alone and "ignored_params" not in signature(fully_shard).parameters:
-        raise ConfigError(
-            f"torch {torch.__version__} cannot shard experts apart from the other weights; "
-            "use torch 2.7 or newer."
-        )
-    shard = partial(shard, mesh=meshes.data, **({"ignored_params": alone} if alone else {}))
+    shard = partial(shard, mesh=meshes.data, ignored_params=alone)
     for unit in units:
         # A list of one would get other hooks than its module.
         shard(unit if len(unit) > 1 else unit[0], reshard_after_forward=after)

@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -135,8 +134,7 @@ def _own_store(environment: Mapping[str, str]) -> Store | None:
     if spans_hosts and str(address[0]).startswith(("127.", "::1")):
         listener.close()  # a name of this machine that others know by another address
         return None
-    open_store = partial(
-        TCPStore,
+    store = TCPStore(
         host,
         port,
         world_size(environment),
@@ -145,10 +143,6 @@ def _own_store(environment: Mapping[str, str]) -> Store | None:
         wait_for_workers=False,
         master_listen_fd=listener.detach(),
     )
-    try:
-        store = open_store()
-    except NotImplementedError:  # libuv of torch 2.6 takes no socket that is already open
-        store = open_store(use_libuv=False)
     return PrefixStore(_GROUP, store)
 
 
