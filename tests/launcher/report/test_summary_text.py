@@ -289,6 +289,8 @@ def results() -> Iterator[tuple[str, str]]:
     yield "faster in its trial, tied", told_of_own(RIVAL, **both, **tied)
     patience = replace(LEFT_OUT, open=9, patience=5)
     yield "patience", lead(-2, expected_gain=0.04, skipped=patience)
+    levelled = replace(LEFT_OUT, open=9, beyond_saturation=9)
+    yield "levelled off", lead(-2, expected_gain=0.04, skipped=levelled)
     for gain in (0.02, 0.09, None):
         yield f"complete, gain {gain}", lead(-2, expected_gain=gain)
 
