@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.playoff import (
@@ -46,6 +46,7 @@ from .search import (
 )
 from .tables import each, rows_text
 
+_Rivals: TypeAlias = Sequence[tuple[str, float]]
 SCHEMA_VERSION = 1
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
@@ -110,8 +111,8 @@ def details_text(summary: Summary) -> str:
     decision = summary.decision
     lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
-        ties = _names(summary, len(decision.ties))
-        lines += [f"{_tie_heading(decision)}: {ties}."] if len(decision.ties) > _MOST_NAMES else []
+        alike = [rivals for rivals in _rivals(summary) if len(rivals[1]) > _MOST_NAMES]
+        lines += [_names_line(summary, *rivals, len(rivals[1])) for rivals in alike]
         lines += [bound_text(summary.optimality_bound)] if summary.optimality_bound else []
         lines += [skipped_text(summary.skipped)] if summary.skipped else []
         lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
@@ -148,6 +149,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "paired_rounds": decision.rounds if decision.paired else 0,
         "verdict": decision.verdict.value,
         "ties": [name for name, _ in decision.ties],
+        "undecided": [name for name, _ in decision.undecided],
         "findings": list(findings(summary)),
         "crash": crash_text(decision.soak) or None,
         "soak": soak_document(decision.soak),
@@ -279,31 +281,39 @@ def _objective(summary: Summary) -> Objective:
 
 
 def _tie_lines(summary: Summary) -> list[str]:
-    """Configurations that noise does not separate from the best, and advice if they are many."""
+    """Configurations that noise does not separate from the best, and advice if that is open."""
     decision = summary.decision
-    if not decision.ties:
-        return []
-    lines = [f"{_tie_heading(decision)}: {_names(summary, _MOST_NAMES)}."]
-    if decision.verdict is TuneVerdict.INCONCLUSIVE:
-        lines.append(_NOISY if decision.rounds else _SINGLE)
-    return lines
+    lines = [_names_line(summary, *rivals, _MOST_NAMES) for rivals in _rivals(summary)]
+    advice = [_NOISY if decision.rounds else _SINGLE] if decision.undecided else []
+    return [*lines, *advice]
 
 
-def _tie_heading(decision: Decision) -> str:
-    if decision.verdict is not TuneVerdict.INCONCLUSIVE:
-        return "Tied with the best, within noise"
+def _rivals(summary: Summary) -> Iterator[tuple[str, _Rivals]]:
+    """Ties, and what was not separated from the best, each with a heading."""
+    decision = summary.decision
+    if decision.ties:
+        yield "Tied with the best, within noise", decision.ties
+    if decision.undecided:
+        yield _undecided_heading(decision), decision.undecided
+
+
+def _undecided_heading(decision: Decision) -> str:
     how = plural(decision.rounds, "playoff round") if decision.rounds else "single trials"
     if not math.isfinite(decision.width):
-        return f"Not separated from it by {how}"
+        return f"Not separated from the best by {how}"
     most = f"{100.0 * math.expm1(decision.width):.0f} %"
-    return f"Not separated from it by {how}, which show differences above {most}"
+    verb = "shows" if decision.rounds == 1 else "show"
+    return f"Not separated from the best by {how}, which {verb} differences above {most}"
 
 
-def _names(summary: Summary, most: int) -> str:
-    """Labels of the ties, each with its measured slowdown or speed-up against the best."""
-    known, ties = labels(summary), summary.decision.ties
-    shown = ", ".join(f"{known.get(name, name)}{_behind(behind)}" for name, behind in ties[:most])
-    return shown + (f" and {len(ties) - most} more" if len(ties) > most else "")
+def _names_line(summary: Summary, heading: str, rivals: _Rivals, most: int) -> str:
+    """Labels of configurations, each with its measured slowdown or speed-up against the best."""
+    known = labels(summary)
+    shown = ", ".join(
+        f"{known.get(name, name)}{_behind(behind)}" for name, behind in rivals[:most]
+    )
+    more = f" and {len(rivals) - most} more" if len(rivals) > most else ""
+    return f"{heading}: {shown}{more}."
 
 
 def _behind(log_ratio: float) -> str:

@@ -113,7 +113,8 @@ OWN, RIVAL = RECORDS[0], RECORDS[3]
 
 def tie(verdict: TuneVerdict, **fields: Any) -> list[str]:
     """What is said if the user's own configuration stays, with another one beside it."""
-    alike: dict[str, Any] = {"winner": OWN, "speed_up": None, "ties": ((RIVAL.trial.name, 0.02),)}
+    of = "ties" if verdict is TuneVerdict.TIE else "undecided"
+    alike: dict[str, Any] = {"winner": OWN, "speed_up": None, of: ((RIVAL.trial.name, 0.02),)}
     return tell(verdict=verdict, **alike | fields).splitlines()
 
 
@@ -175,6 +176,8 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
     names = tuple((f"z1_gas1_tmbspg{micro}", 0.0) for micro in range(40))
     rich = change(
         ties=names,
+        undecided=names,
+        rounds=1,
         verdict=TuneVerdict.INCONCLUSIVE,
         width=0.2,
         learning_rate=LearningRateAdvice(factor=2.0, before=16, after=64, linear=False),
@@ -268,6 +271,9 @@ def results() -> Iterator[tuple[str, str]]:
     yield "own failed in the playoff", lead(failed=(slow,), rounds=1)
     ties = tuple(zip((r.trial.name for r in RECORDS[:2]), (0.0, 0.0861776), strict=True))
     yield "two ties", lead(-3, meaning=None, ties=ties, rounds=2, verdict=TuneVerdict.WINNER)
+    apart = {"ties": ties[:1], "undecided": ties[1:], "width": 0.45, "rounds": 1}
+    said = lead(-5, -4, -3, meaning=None, verdict=TuneVerdict.WINNER, **apart)
+    yield "a tie, and a rival that one round does not separate", said
     yield "own tied", own_first(TuneVerdict.TIE, rounds=4, width=0.05)
     open_ends = {"rounds": (2, 0.3), "single trials": (0, 0.2), "no interval": (1, math.inf)}
     for name, (rounds, width) in open_ends.items():
