@@ -56,6 +56,12 @@ class Decision:
         return bool(self.played and self.soak and self.soak.passed and self.soak.step_s)
 
     @property
+    def computed(self) -> frozenset[str]:
+        """Names of those whose speed is the winner's, changed by their ratio in the rounds."""
+        own = {self.winner.trial.name} if self.winner else set()
+        return frozenset(record.trial.name for record in self.played) - own
+
+    @property
     def compared(self) -> dict[str, Record]:
         """The winner and all that were in its rounds by name, each at its one speed."""
         known = {self.winner.trial.name: self.winner} if self.winner else {}

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.playoff import (
     TuneVerdict,
 )
 from autoconf_launch.autotuner.search import StopKind
-from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
+from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
 from .cells import (
@@ -48,6 +48,8 @@ from .tables import each, rows_text
 
 _Rivals: TypeAlias = Sequence[tuple[str, float]]
 SCHEMA_VERSION = 1
+COMPUTED = "playoff ratio"
+"""Mark of a speed that no launch has: the best's, changed by the ratio in the playoff."""
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
 _MOST_EDITS = 7
@@ -68,7 +70,20 @@ def table_text(summary: Summary) -> str:
     table = rows_text(_SPACE_COLUMNS, summary.rows, markdown=True)
     duration = datetime.timedelta(seconds=round(summary.duration_s))
     count = summary.rows[-1].num_experiments
-    return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
+    scale = f"\n{text}" if (text := scale_text(summary.decision)) else ""
+    total = f"Tuning completed in {duration}. Total number of experiments: {count}."
+    return f"{table}{scale}\n\n{total}\n"
+
+
+def scale_text(decision: Decision) -> str:
+    """How the speeds of the playoff's configurations are comparable; empty if none is computed."""
+    if not decision.computed:
+        return ""
+    own = "verification run" if decision.is_verified else "playoff rounds"
+    return (
+        f"Speeds are on one scale: the best has the speed of its {own}, and speeds marked "
+        f"{COMPUTED} are computed from it by the ratio that the playoff measured."
+    )
 
 
 def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
@@ -115,7 +130,7 @@ def details_text(summary: Summary) -> str:
         lines += [_names_line(summary, *rivals, len(rivals[1])) for rivals in alike]
         lines += [bound_text(summary.optimality_bound)] if summary.optimality_bound else []
         lines += [skipped_text(summary.skipped)] if summary.skipped else []
-        lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
+        lines += filter(None, [step_parts_text(_shown_winner(decision), decision.soak)])
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -143,6 +158,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "metric": summary.metric,
         "unit": summary.unit,
         "spaces": [encode(row) for row in summary.rows],
+        "scale": scale_text(decision) or None,
         "winner": decision.winner.trial.name if decision.winner else None,
         "baseline": summary.baseline.trial.name if summary.baseline else None,
         "speed_up": encode(decision.speed_up),
@@ -157,7 +173,9 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "certificate": bound_text(bound) if (bound := summary.optimality_bound) else None,
         "left_out": skipped_text(summary.skipped) if summary.skipped else None,
         "step_parts": (
-            step_parts_document(decision.winner, decision.soak) if decision.winner else None
+            step_parts_document(_shown_winner(decision), decision.soak)
+            if decision.winner
+            else None
         ),
         "rejected": dict(summary.rejected),
         "learning_rate": _advice_document(summary.learning_rate),
@@ -175,7 +193,8 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
 def _value_text(row: SummaryRow) -> str:
     if row.best_metric_val is None:
         return "-"
-    return f"{row.best_metric_val:.6g}{' (search only)' if row.search_only else ''}"
+    mark = f" ({COMPUTED})" if row.computed else " (search only)" if row.search_only else ""
+    return f"{row.best_metric_val:.6g}{mark}"
 
 
 def _best_name(answer: Any, row: SummaryRow) -> str:
@@ -266,14 +285,18 @@ def _own_is_best(summary: Summary) -> str:
 
 def speed_text(summary: Summary) -> str:
     """``183.2 samples/s (0.175 s per step)``: the winner's one speed, as it met the others."""
-    decision = summary.decision
-    assert decision.winner is not None
-    shown = decision.compared[decision.winner.trial.name]
+    shown = _shown_winner(summary.decision)
     assert shown.measurement is not None
     value = f"{number_text(_objective(summary).metric_of(shown) or math.nan)} {summary.unit}"
     if summary.metric == "latency":
         return value
     return f"{value} ({seconds_text(shown.measurement.mean_step_s)} per step)"
+
+
+def _shown_winner(decision: Decision) -> Record:
+    """The winner at its one speed."""
+    assert decision.winner is not None
+    return decision.compared[decision.winner.trial.name]
 
 
 def _objective(summary: Summary) -> Objective:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from textwrap import indent
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from autoconf_launch.autotuner.playoff import (
     summarise_launches,
 )
 from autoconf_launch.autotuner.search import OptimalityBound, Skipped, StopKind, StopReason
-from autoconf_launch.autotuner.space import AutotuningSettings, Record
+from autoconf_launch.autotuner.space import AutotuningSettings, Prediction, Record
 from autoconf_launch.core import Aside, Asides, Edit, Failure, FailureKind, WentOn
 from autoconf_launch.launcher.report import (
     crash_text,
@@ -33,6 +35,8 @@ from autoconf_launch.launcher.report import (
     summary_document,
     summary_text,
     table_text,
+    trial_rows,
+    trials_csv,
 )
 from autoconf_launch.launcher.report.cells import speed_up_text
 from autoconf_launch.launcher.report.search import verification_text
@@ -205,6 +209,33 @@ def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
     kept = summary_text("| table |\n", "Best: x\n", "12 skipped.\n")
     assert kept.endswith("\nDetails\n12 skipped.\n")
     assert first_part(kept) == "Best: x\n\n| table |\n"
+
+
+def test_the_winner_has_one_speed_in_its_headline_its_trial_and_its_parts() -> None:
+    parts = (("samples", 0.04), ("update", 0.01))
+    prediction = Prediction(peak_bytes=None, step_s=0.05, band=0.3, how="by hand", parts=parts)
+    best = replace(RIVAL, prediction=prediction)
+    verified = replace(best, outcome=steps_of(0.0718, spread=0.0))
+    soak = replace(PASSED, asides=None, step_s=0.0718, phases=(("forward", 0.03),))
+    found = change(winner=best, played=(verified,), soak=soak)
+    document = summary_document(found, EDITS, "command")
+    parts_of = cast("dict[str, Any]", document["step_parts"])
+    assert parts_of["measured_step_s"] == pytest.approx(0.0718)
+    assert sum(parts_of["measured_parts_s"].values()) == pytest.approx(0.0718)
+    assert "measured 0.0718 s, 44 % more; measured in its verification" in details_text(found)
+    assert "(71.8 ms per step)" in result_text(found, EDITS, "command", "results")
+    rows = csv.DictReader(io.StringIO(trials_csv(trial_rows(found))))
+    speeds = [row["latency_ms"] for row in rows if row["judged_in"] == "verification run"]
+    assert [*map(float, speeds)] == pytest.approx([71.8])
+
+
+def test_a_verification_run_beside_the_speed_of_a_trial_has_its_own_time() -> None:
+    prediction = Prediction(
+        peak_bytes=None, step_s=0.05, band=0.3, how="by hand", parts=(("samples", 0.05),)
+    )
+    soak = replace(PASSED, asides=None, step_s=0.0718, phases=(("forward", 0.03),))
+    text = details_text(change(winner=replace(RIVAL, prediction=prediction), soak=soak))
+    assert "measured 0.064 s, 28 % more; 0.0718 s in its verification run" in text
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
