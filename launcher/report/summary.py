@@ -70,7 +70,7 @@ def table_text(summary: Summary) -> str:
     table = rows_text(_SPACE_COLUMNS, summary.rows, markdown=True)
     duration = datetime.timedelta(seconds=round(summary.duration_s))
     count = summary.rows[-1].num_experiments
-    scale = f"\n{text}" if (text := scale_text(summary.decision)) else ""
+    scale = f"\n\n{text}" if (text := scale_text(summary.decision)) else ""
     total = f"Tuning completed in {duration}. Total number of experiments: {count}."
     return f"{table}{scale}\n\n{total}\n"
 
