@@ -25,9 +25,10 @@ class Decision:
             not measured.
         paired: True if ``speed_up`` is from rounds that both were in.
         rounds: number of rounds.
-        ties: configurations that noise does not separate from the winner, each with the logarithm
-            of its time over the winner's.
-        width: half-width of the widest of their intervals, as a logarithm.
+        ties: configurations that are shown to be about as fast as the winner, each with the
+            logarithm of its time over the winner's.
+        undecided: others that noise does not separate from the winner, in the same form.
+        width: half-width of the widest of all their intervals, as a logarithm.
         played: configurations that were in rounds, the winner too, each at its one speed: the
             winner's is its verification run's, the others' follow from their ratio to it.
         meaning: comparison of the winner's losses with the baseline's; None if it is the baseline.
@@ -42,6 +43,7 @@ class Decision:
     paired: bool = False
     rounds: int = 0
     ties: tuple[tuple[str, float], ...] = ()
+    undecided: tuple[tuple[str, float], ...] = ()
     width: float = 0.0
     played: tuple[Record, ...] = ()
     meaning: LossComparison | None = None
@@ -52,6 +54,12 @@ class Decision:
     def is_verified(self) -> bool:
         """True if the winner's speed is its verification run's."""
         return bool(self.played and self.soak and self.soak.passed and self.soak.step_s)
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """Names of those whose speed is the winner's, changed by their ratio in the rounds."""
+        own = {self.winner.trial.name} if self.winner else set()
+        return frozenset(record.trial.name for record in self.played) - own
 
     @property
     def compared(self) -> dict[str, Record]:
@@ -95,7 +103,8 @@ def decide(
         speed_up=_speed_up(rule, baseline, winner),
         paired=_in_rounds(rounds, baseline) and _in_rounds(rounds, winner),
         rounds=rounds.count(),
-        ties=tuple((record.trial.name, found.mean) for record, found in rivals),
+        ties=tuple((r.trial.name, found.mean) for r, found in rivals if found.is_tie),
+        undecided=tuple((r.trial.name, found.mean) for r, found in rivals if not found.is_tie),
         width=max((found.width for _, found in rivals), default=0.0),
         played=_at_verified_speed(rule, winner, soak),
         meaning=compare_losses(baseline, searched, repeats),

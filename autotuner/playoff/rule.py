@@ -62,6 +62,11 @@ class PairedEstimate:
         """True if the interval excludes zero."""
         return abs(self.mean) > self.width
 
+    @property
+    def is_tie(self) -> bool:
+        """True if a difference of 10 % would have been shown, and none was."""
+        return not self.differs and self.width <= TIE_WIDTH
+
 
 def estimate_difference(
     differences: Sequence[float], spread: float, freedom: float
@@ -348,10 +353,11 @@ class Ruling:
 
     def verdict(self, winner: Record) -> TuneVerdict:
         """The verdict: the winner is shown to be best, tied, or neither is known."""
-        widths = [found.width for _, found in self.rivals(winner)]
-        if not widths or (self._own is not None and self.is_gain(winner)):
+        rivals = [found for _, found in self.rivals(winner)]
+        if not rivals or (self._own is not None and self.is_gain(winner)):
             return TuneVerdict.WINNER
-        return TuneVerdict.TIE if max(widths) <= TIE_WIDTH else TuneVerdict.INCONCLUSIVE
+        are_ties = all(found.is_tie for found in rivals)
+        return TuneVerdict.TIE if are_ties else TuneVerdict.INCONCLUSIVE
 
 
 def _change(before: Candidate, after: Candidate) -> tuple[float, int]:

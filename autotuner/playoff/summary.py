@@ -72,6 +72,7 @@ class SummaryRow:
         best_exp_name: the trial of the best value. Trials that were measured again after the
             search come first.
         search_only: True if the value is the search's, though the winner's is from later launches.
+        computed: True if the value follows from the winner's and their ratio in the playoff.
     """
 
     tuning_space: str
@@ -80,6 +81,7 @@ class SummaryRow:
     failure: FailureKind | None
     best_exp_name: str | None
     search_only: bool = False
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +287,7 @@ def _row(
         failure=kinds.most_common(1)[0][0] if kinds and best is None else None,
         best_exp_name=best.trial.name if best else None,
         search_only=best is not None and bool(played) and best.trial.name not in played,
+        computed=best is not None and best.trial.name in decision.computed,
     )
 
 

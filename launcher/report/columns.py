@@ -420,7 +420,8 @@ def _line(step: WaterfallStep, total_s: float, names: int, unit: tuple[float, st
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
     """Waterfalls of the prediction and of the verification run's steps; None without parts.
 
-    The trials' own steps are not taken apart, as that slows them.
+    ``record``: at the speed of its configuration that is shown everywhere. The trials' own steps
+    are not taken apart, as that slows them.
     """
     prediction, measurement = record.prediction, record.measurement
     if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
@@ -432,7 +433,7 @@ def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | Non
         f"{waterfall_text(predicted_waterfall(prediction))}\n"
         f"measured {number_text(measured_s)} s, "
         f"{100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
-        f"{_soak_text(soak)}"
+        f"{_soak_text(soak, measured_s)}"
     )
 
 
@@ -448,11 +449,13 @@ def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[
     }
 
 
-def _soak_text(soak: SoakReport | None) -> str:
-    if not (steps := measured_waterfall(soak)):
+def _soak_text(soak: SoakReport | None, measured_s: float) -> str:
+    if soak is None or not (steps := measured_waterfall(soak)):
         return ""
     drawn = waterfall_text(steps)
-    return f"; measured in its verification run, one phase after the other:\n{drawn}"
+    is_same = math.isclose(measured_s, soak.step_s)
+    took = "measured" if is_same else f"{number_text(soak.step_s)} s"
+    return f"; {took} in its verification run, one phase after the other:\n{drawn}"
 
 
 def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:

@@ -37,7 +37,14 @@ from .cells import (
     step_text,
 )
 from .search import drift_findings, findings, labels
-from .summary import SCHEMA_VERSION, first_part, second_part, speed_text
+from .summary import (
+    COMPUTED,
+    SCHEMA_VERSION,
+    first_part,
+    scale_text,
+    second_part,
+    speed_text,
+)
 from .tables import (
     Column,
     csv_rows,
@@ -77,7 +84,7 @@ class TrialRow:
 
     Attributes:
         record: its record; None until it has ended.
-        judged_in: the launches that its speed comes from.
+        judged_in: the launches that its speed comes from, or that it is computed.
     """
 
     number: int
@@ -200,7 +207,8 @@ def results_answer(results: Results, summary: Summary, *more: str) -> str:
 def _new_findings(results: Results, summary: Summary) -> list[str]:
     """Reasons why numbers of trials and of the best may differ, unless the summary has them."""
     said = results.summary_text or ""
-    return [sentence for sentence in findings(summary) if sentence not in said]
+    told = (scale_text(summary.decision), *findings(summary))
+    return [sentence for sentence in told if sentence not in said]
 
 
 def conclusion(results: Results, *, details: bool) -> str:
@@ -229,7 +237,10 @@ def headlines(results: Results, summary: Summary) -> list[str]:
 def trial_rows(summary: Summary) -> list[TrialRow]:
     """A row for each record, at its configuration's only speed."""
     decision, winner = summary.decision, summary.decision.winner
-    judged = {record.trial.name: _PLAYOFF for record in decision.played}
+    judged = {
+        name: COMPUTED if name in decision.computed else _PLAYOFF
+        for name in (record.trial.name for record in decision.played)
+    }
     if winner and judged and decision.is_verified:
         judged[winner.trial.name] = _VERIFICATION
     other = "search only" if judged else "measured"
@@ -237,7 +248,7 @@ def trial_rows(summary: Summary) -> list[TrialRow]:
         finished_row(
             record,
             is_best=winner is not None and record.trial == winner.trial,
-            status=_PLAYOFF if record.trial.name in judged else other,
+            status=judged.get(record.trial.name, other),
             judged_in=judged.get(record.trial.name, _SEARCH),
         )
         for record in summary.shown
@@ -278,6 +289,7 @@ def results_document(results: Results) -> dict[str, object]:
         "findings": list(findings(summary)),
         "duration_s": results.duration_s,
         "spaces": [encode(row) for row in summary.rows],
+        "scale": scale_text(summary.decision) or None,
         "trials": rows_documents(TRIAL_COLUMNS, trial_rows(summary)),
         "open": [
             {"number": o.number, "name": o.name, "step": results.last_step(o.name)}

@@ -32,7 +32,7 @@ from autoconf_launch.core import Aside, Asides, Failure, FailureKind, WentOn, en
 
 from .cells import label, number_text, time_text
 
-_LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
+_LEVELLED_OFF = "throughput has levelled off"
 _OBSTACLES = {
     Obstacle.BASELINE_NOT_MEASURED: "your configuration was not measured",
     Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
@@ -112,7 +112,13 @@ def stop_text(summary: Summary) -> str:
         most = f"{100 * SATURATION_GAIN:.0f} %"
         return f"Search complete: nothing left is expected to be more than {most} faster."
     left = f"the best of what is left is expected to gain {100 * gain:.0f} %"
-    if (skipped := summary.skipped) is not None and skipped.patience:
+    skipped = summary.skipped
+    if skipped is not None and skipped.open == skipped.beyond_saturation > 0:
+        return (
+            f"Search complete: {_LEVELLED_OFF}, so what is left was not tried; with the noise of "
+            f"the trials, {left}."
+        )
+    if skipped is not None and skipped.patience:
         trials = f"{plural(skipped.patience, 'trial')} in a row that were no better"
         return f"The search ended after {trials} (tuner_early_stopping); {left}."
     return f"Search complete: {left}."

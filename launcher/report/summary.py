@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.playoff import (
@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.playoff import (
     TuneVerdict,
 )
 from autoconf_launch.autotuner.search import StopKind
-from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
+from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
 from .cells import (
@@ -46,7 +46,10 @@ from .search import (
 )
 from .tables import each, rows_text
 
+_Rivals: TypeAlias = Sequence[tuple[str, float]]
 SCHEMA_VERSION = 1
+COMPUTED = "playoff ratio"
+"""Mark of a speed that no launch has: the best's, changed by the ratio in the playoff."""
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
 _MOST_EDITS = 7
@@ -67,7 +70,20 @@ def table_text(summary: Summary) -> str:
     table = rows_text(_SPACE_COLUMNS, summary.rows, markdown=True)
     duration = datetime.timedelta(seconds=round(summary.duration_s))
     count = summary.rows[-1].num_experiments
-    return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
+    scale = f"\n\n{text}" if (text := scale_text(summary.decision)) else ""
+    total = f"Tuning completed in {duration}. Total number of experiments: {count}."
+    return f"{table}{scale}\n\n{total}\n"
+
+
+def scale_text(decision: Decision) -> str:
+    """How the speeds of the playoff's configurations are comparable; empty if none is computed."""
+    if not decision.computed:
+        return ""
+    own = "verification run" if decision.is_verified else "playoff rounds"
+    return (
+        f"Speeds are on one scale: the best has the speed of its {own}, and speeds marked "
+        f"{COMPUTED} are computed from it by the ratio that the playoff measured."
+    )
 
 
 def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
@@ -110,11 +126,11 @@ def details_text(summary: Summary) -> str:
     decision = summary.decision
     lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
-        ties = _names(summary, len(decision.ties))
-        lines += [f"{_tie_heading(decision)}: {ties}."] if len(decision.ties) > _MOST_NAMES else []
+        alike = [rivals for rivals in _rivals(summary) if len(rivals[1]) > _MOST_NAMES]
+        lines += [_names_line(summary, *rivals, len(rivals[1])) for rivals in alike]
         lines += [bound_text(summary.optimality_bound)] if summary.optimality_bound else []
         lines += [skipped_text(summary.skipped)] if summary.skipped else []
-        lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
+        lines += filter(None, [step_parts_text(_shown_winner(decision), decision.soak)])
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -142,12 +158,14 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "metric": summary.metric,
         "unit": summary.unit,
         "spaces": [encode(row) for row in summary.rows],
+        "scale": scale_text(decision) or None,
         "winner": decision.winner.trial.name if decision.winner else None,
         "baseline": summary.baseline.trial.name if summary.baseline else None,
         "speed_up": encode(decision.speed_up),
         "paired_rounds": decision.rounds if decision.paired else 0,
         "verdict": decision.verdict.value,
         "ties": [name for name, _ in decision.ties],
+        "undecided": [name for name, _ in decision.undecided],
         "findings": list(findings(summary)),
         "crash": crash_text(decision.soak) or None,
         "soak": soak_document(decision.soak),
@@ -155,7 +173,9 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "certificate": bound_text(bound) if (bound := summary.optimality_bound) else None,
         "left_out": skipped_text(summary.skipped) if summary.skipped else None,
         "step_parts": (
-            step_parts_document(decision.winner, decision.soak) if decision.winner else None
+            step_parts_document(_shown_winner(decision), decision.soak)
+            if decision.winner
+            else None
         ),
         "rejected": dict(summary.rejected),
         "learning_rate": _advice_document(summary.learning_rate),
@@ -173,7 +193,8 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
 def _value_text(row: SummaryRow) -> str:
     if row.best_metric_val is None:
         return "-"
-    return f"{row.best_metric_val:.6g}{' (search only)' if row.search_only else ''}"
+    mark = f" ({COMPUTED})" if row.computed else " (search only)" if row.search_only else ""
+    return f"{row.best_metric_val:.6g}{mark}"
 
 
 def _best_name(answer: Any, row: SummaryRow) -> str:
@@ -264,9 +285,7 @@ def _own_is_best(summary: Summary) -> str:
 
 def speed_text(summary: Summary) -> str:
     """``183.2 samples/s (0.175 s per step)``: the winner's one speed, as it met the others."""
-    decision = summary.decision
-    assert decision.winner is not None
-    shown = decision.compared[decision.winner.trial.name]
+    shown = _shown_winner(summary.decision)
     assert shown.measurement is not None
     value = f"{number_text(_objective(summary).metric_of(shown) or math.nan)} {summary.unit}"
     if summary.metric == "latency":
@@ -274,36 +293,50 @@ def speed_text(summary: Summary) -> str:
     return f"{value} ({seconds_text(shown.measurement.mean_step_s)} per step)"
 
 
+def _shown_winner(decision: Decision) -> Record:
+    """The winner at its one speed."""
+    assert decision.winner is not None
+    return decision.compared[decision.winner.trial.name]
+
+
 def _objective(summary: Summary) -> Objective:
     return next(one for one in OBJECTIVES.values() if one.name == summary.metric)
 
 
 def _tie_lines(summary: Summary) -> list[str]:
-    """Configurations that noise does not separate from the best, and advice if they are many."""
+    """Configurations that noise does not separate from the best, and advice if that is open."""
     decision = summary.decision
-    if not decision.ties:
-        return []
-    lines = [f"{_tie_heading(decision)}: {_names(summary, _MOST_NAMES)}."]
-    if decision.verdict is TuneVerdict.INCONCLUSIVE:
-        lines.append(_NOISY if decision.rounds else _SINGLE)
-    return lines
+    lines = [_names_line(summary, *rivals, _MOST_NAMES) for rivals in _rivals(summary)]
+    advice = [_NOISY if decision.rounds else _SINGLE] if decision.undecided else []
+    return [*lines, *advice]
 
 
-def _tie_heading(decision: Decision) -> str:
-    if decision.verdict is not TuneVerdict.INCONCLUSIVE:
-        return "Tied with the best, within noise"
+def _rivals(summary: Summary) -> Iterator[tuple[str, _Rivals]]:
+    """Ties, and what was not separated from the best, each with a heading."""
+    decision = summary.decision
+    if decision.ties:
+        yield "Tied with the best, within noise", decision.ties
+    if decision.undecided:
+        yield _undecided_heading(decision), decision.undecided
+
+
+def _undecided_heading(decision: Decision) -> str:
     how = plural(decision.rounds, "playoff round") if decision.rounds else "single trials"
     if not math.isfinite(decision.width):
-        return f"Not separated from it by {how}"
+        return f"Not separated from the best by {how}"
     most = f"{100.0 * math.expm1(decision.width):.0f} %"
-    return f"Not separated from it by {how}, which show differences above {most}"
+    verb = "shows" if decision.rounds == 1 else "show"
+    return f"Not separated from the best by {how}, which {verb} differences above {most}"
 
 
-def _names(summary: Summary, most: int) -> str:
-    """Labels of the ties, each with its measured slowdown or speed-up against the best."""
-    known, ties = labels(summary), summary.decision.ties
-    shown = ", ".join(f"{known.get(name, name)}{_behind(behind)}" for name, behind in ties[:most])
-    return shown + (f" and {len(ties) - most} more" if len(ties) > most else "")
+def _names_line(summary: Summary, heading: str, rivals: _Rivals, most: int) -> str:
+    """Labels of configurations, each with its measured slowdown or speed-up against the best."""
+    known = labels(summary)
+    shown = ", ".join(
+        f"{known.get(name, name)}{_behind(behind)}" for name, behind in rivals[:most]
+    )
+    more = f" and {len(rivals) - most} more" if len(rivals) > most else ""
+    return f"{heading}: {shown}{more}."
 
 
 def _behind(log_ratio: float) -> str:

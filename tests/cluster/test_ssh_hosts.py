@@ -203,7 +203,7 @@ def tune(hosts: Hosts, engine: str, folder: Path) -> set[str]:
     )
     assert done.returncode == 0, (engine, done.stderr)
     summary = json.loads((folder / "autotuning_results" / "summary.json").read_text())
-    return {summary["winner"], *summary["ties"], *summary["near"]}
+    return {summary["winner"], *summary["ties"], *summary["undecided"]}
 
 
 @pytest.mark.skipif(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.playoff import (
+    TIE_WIDTH,
     Decision,
     Launches,
     MeaningVerdict,
@@ -17,7 +18,7 @@ from autoconf_launch.autotuner.playoff import (
 from autoconf_launch.autotuner.search import OptimalityBound, StopKind, StopReason
 from autoconf_launch.autotuner.space import AutotuningSettings, Outcome, Record
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.report import label, table_text
+from autoconf_launch.launcher.report import label, table_text, trial_rows
 from autoconf_launch.launcher.report.search import (
     findings,
     refusal_text,
@@ -108,6 +109,31 @@ def test_who_is_surely_slower_in_the_rounds_is_no_tie() -> None:
 def test_who_is_not_told_apart_is_a_tie() -> None:
     found = decision(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.0))
     assert len(found.ties) == 1
+
+
+def test_who_is_not_separated_in_one_round_is_undecided_and_no_tie() -> None:
+    playoff = playoff_of(SLOW_BASELINE, budget=PlayoffBudget(rounds=1))
+    run(playoff, truth(3.0, 1.0, 1.05))
+    found = decision(SLOW_BASELINE, playoff.records)
+    assert (found.ties, [name for name, _ in found.undecided]) == ((), ["t2"])
+    assert found.width > TIE_WIDTH
+
+
+def test_speeds_of_the_rounds_have_the_judged_ratios_and_are_marked_as_computed() -> None:
+    playoff = rounds(SLOW_BASELINE, 3.0, 1.0, 1.3)
+    found = summary(SLOW_BASELINE, playoff, (soak("t1", SLOW_BASELINE, steps_of(2.0)),))
+    rows = trial_rows(found)
+    seconds = [row.measurement.mean_step_s for row in rows if row.measurement]
+    assert found.decision.speed_up is not None
+    assert seconds[0] / seconds[1] == pytest.approx(found.decision.speed_up.ratio)
+    assert seconds[1] == pytest.approx(2.0)
+    assert [row.judged_in for row in rows] == [
+        "playoff ratio",
+        "verification run",
+        "playoff ratio",
+    ]
+    assert [row.status for row in rows] == ["playoff ratio", "best", "playoff ratio"]
+    assert "speeds marked playoff ratio are computed" in table_text(found)
 
 
 def test_what_was_not_in_the_rounds_is_no_tie() -> None:

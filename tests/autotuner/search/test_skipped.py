@@ -133,9 +133,7 @@ def test_what_a_rule_left_out_is_no_candidate() -> None:
 def test_a_saturated_curve_is_named() -> None:
     left = count_skipped(explore(by_stage(1), tuner_type="model_based", least=1))
     assert left.open == left.beyond_saturation > 1
-    assert skipped_text(left) == (
-        "3 of 4 configurations skipped: throughput has levelled off (less than 2 % expected)."
-    )
+    assert skipped_text(left) == ("3 of 4 configurations skipped: throughput has levelled off.")
 
 
 def test_patience_that_ended_a_search_is_named() -> None:
@@ -159,7 +157,7 @@ def test_without_a_measurement_nothing_is_said() -> None:
         ),
         (
             counts(open=4, beyond_saturation=3),
-            "4 of 9 configurations skipped: throughput has levelled off (less than 2 % expected): "
+            "4 of 9 configurations skipped: throughput has levelled off: "
             "3; left when the search ended: 1.",
         ),
         (counts(), "Every configuration was tried."),

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from textwrap import indent
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from autoconf_launch.autotuner.playoff import (
     summarise_launches,
 )
 from autoconf_launch.autotuner.search import OptimalityBound, Skipped, StopKind, StopReason
-from autoconf_launch.autotuner.space import AutotuningSettings, Record
+from autoconf_launch.autotuner.space import AutotuningSettings, Prediction, Record
 from autoconf_launch.core import Aside, Asides, Edit, Failure, FailureKind, WentOn
 from autoconf_launch.launcher.report import (
     crash_text,
@@ -33,6 +35,8 @@ from autoconf_launch.launcher.report import (
     summary_document,
     summary_text,
     table_text,
+    trial_rows,
+    trials_csv,
 )
 from autoconf_launch.launcher.report.cells import speed_up_text
 from autoconf_launch.launcher.report.search import verification_text
@@ -113,7 +117,8 @@ OWN, RIVAL = RECORDS[0], RECORDS[3]
 
 def tie(verdict: TuneVerdict, **fields: Any) -> list[str]:
     """What is said if the user's own configuration stays, with another one beside it."""
-    alike: dict[str, Any] = {"winner": OWN, "speed_up": None, "ties": ((RIVAL.trial.name, 0.02),)}
+    of = "ties" if verdict is TuneVerdict.TIE else "undecided"
+    alike: dict[str, Any] = {"winner": OWN, "speed_up": None, of: ((RIVAL.trial.name, 0.02),)}
     return tell(verdict=verdict, **alike | fields).splitlines()
 
 
@@ -175,6 +180,8 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
     names = tuple((f"z1_gas1_tmbspg{micro}", 0.0) for micro in range(40))
     rich = change(
         ties=names,
+        undecided=names,
+        rounds=1,
         verdict=TuneVerdict.INCONCLUSIVE,
         width=0.2,
         learning_rate=LearningRateAdvice(factor=2.0, before=16, after=64, linear=False),
@@ -202,6 +209,33 @@ def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
     kept = summary_text("| table |\n", "Best: x\n", "12 skipped.\n")
     assert kept.endswith("\nDetails\n12 skipped.\n")
     assert first_part(kept) == "Best: x\n\n| table |\n"
+
+
+def test_the_winner_has_one_speed_in_its_headline_its_trial_and_its_parts() -> None:
+    parts = (("samples", 0.04), ("update", 0.01))
+    prediction = Prediction(peak_bytes=None, step_s=0.05, band=0.3, how="by hand", parts=parts)
+    best = replace(RIVAL, prediction=prediction)
+    verified = replace(best, outcome=steps_of(0.0718, spread=0.0))
+    soak = replace(PASSED, asides=None, step_s=0.0718, phases=(("forward", 0.03),))
+    found = change(winner=best, played=(verified,), soak=soak)
+    document = summary_document(found, EDITS, "command")
+    parts_of = cast("dict[str, Any]", document["step_parts"])
+    assert parts_of["measured_step_s"] == pytest.approx(0.0718)
+    assert sum(parts_of["measured_parts_s"].values()) == pytest.approx(0.0718)
+    assert "measured 0.0718 s, 44 % more; measured in its verification" in details_text(found)
+    assert "(71.8 ms per step)" in result_text(found, EDITS, "command", "results")
+    rows = csv.DictReader(io.StringIO(trials_csv(trial_rows(found))))
+    speeds = [row["latency_ms"] for row in rows if row["judged_in"] == "verification run"]
+    assert [*map(float, speeds)] == pytest.approx([71.8])
+
+
+def test_a_verification_run_beside_the_speed_of_a_trial_has_its_own_time() -> None:
+    prediction = Prediction(
+        peak_bytes=None, step_s=0.05, band=0.3, how="by hand", parts=(("samples", 0.05),)
+    )
+    soak = replace(PASSED, asides=None, step_s=0.0718, phases=(("forward", 0.03),))
+    text = details_text(change(winner=replace(RIVAL, prediction=prediction), soak=soak))
+    assert "measured 0.064 s, 28 % more; 0.0718 s in its verification run" in text
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
@@ -268,6 +302,9 @@ def results() -> Iterator[tuple[str, str]]:
     yield "own failed in the playoff", lead(failed=(slow,), rounds=1)
     ties = tuple(zip((r.trial.name for r in RECORDS[:2]), (0.0, 0.0861776), strict=True))
     yield "two ties", lead(-3, meaning=None, ties=ties, rounds=2, verdict=TuneVerdict.WINNER)
+    apart = {"ties": ties[:1], "undecided": ties[1:], "width": 0.45, "rounds": 1}
+    said = lead(-5, -4, -3, meaning=None, verdict=TuneVerdict.WINNER, **apart)
+    yield "a tie, and a rival that one round does not separate", said
     yield "own tied", own_first(TuneVerdict.TIE, rounds=4, width=0.05)
     open_ends = {"rounds": (2, 0.3), "single trials": (0, 0.2), "no interval": (1, math.inf)}
     for name, (rounds, width) in open_ends.items():
@@ -289,6 +326,8 @@ def results() -> Iterator[tuple[str, str]]:
     yield "faster in its trial, tied", told_of_own(RIVAL, **both, **tied)
     patience = replace(LEFT_OUT, open=9, patience=5)
     yield "patience", lead(-2, expected_gain=0.04, skipped=patience)
+    levelled = replace(LEFT_OUT, open=9, beyond_saturation=9)
+    yield "levelled off", lead(-2, expected_gain=0.04, skipped=levelled)
     for gain in (0.02, 0.09, None):
         yield f"complete, gain {gain}", lead(-2, expected_gain=gain)
 
