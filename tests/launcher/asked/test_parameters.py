@@ -91,6 +91,35 @@ def test_the_schema_lists_choices_and_asks_for_a_model() -> None:
     assert {"required": ["model"]} in schema["anyOf"]
 
 
+@pytest.mark.parametrize("name", [name for name, (_, one) in EVERY.items() if checks(one)])
+def test_the_schema_takes_every_default(name: str) -> None:
+    verb, one = EVERY[name]
+    schema = question_schema(question_of_verb(verb))
+    of_value = {**schema["properties"][one.dest], "$defs": schema.get("$defs", {})}
+    jsonschema.validate(of_value["default"], of_value)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("tokens", (10**12, "2T", None), (0, 10**19, 1.5)),
+        ("seq", (8192, "8k"), (0, 2**31 + 1, None)),
+        ("top", (0, 10, "0", None), (-1, 2**24 + 1)),
+        ("headroom", (0, 0.5, "10%"), (1, -0.1)),
+        ("deadline_s", (1.5, "5d"), (0,)),
+        ("lora_rank", (8, "8"), (0, 2**16 + 1)),
+        ("explain", (True,), ("yes", 1)),
+    ],
+)
+def test_the_schema_has_ranges_and_takes_words(
+    name: str, right: tuple[object, ...], wrong: tuple[object, ...]
+) -> None:
+    of_value = question_schema(question_of_verb("plan"))["properties"][name]
+    taken = jsonschema.Draft202012Validator(of_value)
+    assert [taken.is_valid(one) for one in right] == [True] * len(right)
+    assert [taken.is_valid(one) for one in wrong] == [False] * len(wrong)
+
+
 @pytest.mark.parametrize("name", KEYWORDS)
 def test_every_keyword_has_its_type_its_default_and_its_line(name: str, tables: str) -> None:
     function, one = KEYWORDS[name]
