@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import Record, SearchBudget
-from autoconf_launch.core import NothingFeasibleError
+from autoconf_launch.core import ConfigError, NothingFeasibleError
 
 from .asked import (
     FitInferenceQuestion,
@@ -23,6 +24,8 @@ from .asked import (
     ValidateQuestion,
     answers,
     question,
+    refuse_other_than_path,
+    refuse_other_than_text,
 )
 from .commands.tune import run_tune
 from .estimates import (
@@ -264,7 +267,7 @@ def recommend(asked: RecommendQuestion) -> ShownRecommendation:
 
 class _Validate(Protocol[_P1]):
     def __call__(
-        self, files: Iterable[str | Path], *rest: _P1.args, **asked: _P1.kwargs
+        self, files: str | Path | Iterable[str | Path], *rest: _P1.args, **asked: _P1.kwargs
     ) -> Validation: ...
 
 
@@ -277,21 +280,52 @@ def _validate_of(
 
 @_validate_of(ValidateQuestion)
 @answers(ValidateQuestion)
-def validate(asked: ValidateQuestion, files: Iterable[str | Path]) -> Validation:
-    """Score predictions against tables of measurements, over all rows of some CSV files.
+def validate(asked: ValidateQuestion, files: str | Path | Iterable[str | Path]) -> Validation:
+    """Score predictions against tables of measurements, over all rows of one or more CSV files.
 
     Raises:
         ConfigError: a value is wrong, or a file is not a table of measurements.
     """
-    scored = score_files(list(map(Path, files)), calibration_of(asked), asked.trainer)
+    paths = list(map(Path, _each("files", files, refuse_other_than_path)))
+    if not paths:
+        raise ConfigError("files is empty; give at least one table of measurements.")
+    scored = score_files(paths, calibration_of(asked), asked.trainer)
     return together([one for _, one in scored])
+
+
+def _each(name: str, values: object, refuse: Callable[[Any], str | None]) -> list[Any]:
+    """One value as a list, or each of several.
+
+    Raises:
+        ConfigError: one is wrong, or there are neither one nor several.
+    """
+    if not refuse(values):
+        return [values]
+    if isinstance(values, Mapping) or not isinstance(values, Iterable):
+        raise ConfigError(f"{name} is {values!r}; {refuse(values)}, or several in a list.")
+    several = list(values)
+    for one in several:
+        if why := refuse(one):
+            raise ConfigError(f"{name} has {one!r}; {why}.")
+    return several
+
+
+def _words(arguments: str | Sequence[str]) -> list[str]:
+    if not isinstance(arguments, str):
+        return _each("arguments", arguments, refuse_other_than_text)
+    try:
+        return shlex.split(arguments)
+    except ValueError as error:
+        raise ConfigError(
+            f"arguments is {arguments!r}, which no shell could read: {error}."
+        ) from None
 
 
 class _Tune(Protocol[_P1]):
     def __call__(
         self,
-        script: str,
-        arguments: Sequence[str] = (),
+        script: str | Path,
+        arguments: str | Sequence[str] = (),
         listener: Listener | None = None,
         *rest: _P1.args,
         **choices: _P1.kwargs,
@@ -309,20 +343,25 @@ def _tune_of(
 @answers(TuneQuestion, SearchBudget=SearchBudget)
 def tune(
     asked: TuneQuestion,
-    script: str,
-    arguments: Sequence[str] = (),
+    script: str | Path,
+    arguments: str | Sequence[str] = (),
     listener: Listener | None = None,
 ) -> TuneAnswer:
     """Find the fastest configuration of a script by short runs, as ``--autotuning=tune`` does.
 
-    ``arguments`` are the script's arguments, such as ``("--config", "config.json")``; the
-    ``listener`` gets each event of the search. Results go to the working directory, unless the
-    script's settings name a folder.
+    ``arguments`` are the script's arguments, such as ``("--config", "config.json")``, or one line
+    of them as a shell reads it; the ``listener`` gets each event of the search. Results go to the
+    working directory, unless the script's settings name a folder.
 
     Raises:
         ConfigError: a keyword, a setting or the script is wrong.
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
+    if why := refuse_other_than_path(script):
+        raise ConfigError(f"script is {script!r}; {why}.")
+    if listener is not None and not callable(listener):
+        raise ConfigError(f"listener is {listener!r}; it must be a function of an event.")
+    words = _words(arguments)
     ends: list[Finished] = []
 
     def hear(event: Event) -> None:
@@ -331,7 +370,7 @@ def tune(
         if listener is not None:
             listener(event)
 
-    run_tune(tune_request(asked, script, arguments), hear)
+    run_tune(tune_request(asked, str(script), words), hear)
     end = ends[-1] if ends else None
     if end is None or end.winner is None or end.folder is None:
         raise NothingFeasibleError("The search ended without a measured configuration.")

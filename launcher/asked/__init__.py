@@ -59,7 +59,17 @@ from .training import (
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text
+from .units import (
+    FILE,
+    MOST,
+    NAME,
+    ON,
+    ValueUnit,
+    at_least,
+    refuse_other_than_path,
+    refuse_other_than_text,
+    tokens_text,
+)
 from .verb_parser import VerbParser, unknown_flag
 
 if TYPE_CHECKING:

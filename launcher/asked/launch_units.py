@@ -6,12 +6,13 @@ import argparse
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from autoconf_launch.autotuner.space import parse_budget, parse_share
+from autoconf_launch.autotuner.space import SearchBudget, parse_budget, parse_share
 from autoconf_launch.core import ConfigError, KnobValue
 
-from .units import ValueUnit, at_least, refuse_as
+from .units import SHARE, ValueUnit, at_least, refuse_as, refuse_other_than_pairs
 
 Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
 """Ranks on each host; ``gpu``: one per GPU, ``cpu``: one per core, ``auto``: the first of them."""
@@ -144,19 +145,41 @@ def _core_list_error(text: str, why: str) -> ConfigError:
     )
 
 
+def _refuse_names(value: Any) -> str | None:
+    is_pairs = not refuse_other_than_pairs(value) and all(isinstance(v, str) for _, v in value)
+    return None if is_pairs else "it must be pairs of a key and a flag, or texts KEY=FLAG"
+
+
+def _refuse_knobs(value: Any) -> str | None:
+    is_pairs = not refuse_other_than_pairs(value) and all(
+        isinstance(values, (list, tuple))
+        and values
+        and all(one is None or isinstance(one, (str, int, float)) for one in values)
+        for _, values in value
+    )
+    return None if is_pairs else "it must be pairs of a name and its values to search"
+
+
+def _refuse_budget(value: Any) -> str | None:
+    is_budget = isinstance(value, SearchBudget)
+    return None if is_budget else "it must be a SearchBudget, or text such as '20m' or '30trials'"
+
+
 def _cores_text(cores: Sequence[int]) -> str:
     return ",".join(map(str, cores))
 
 
-PROCESSES = ValueUnit(metavar="N", read=_read_processes, refuse=refuse_as(_read_processes))
+PROCESSES = replace(COUNT, read=_read_processes, refuse=refuse_as(_read_processes))
 NODES = ValueUnit(metavar="N", read=_read_nodes)
 PORT = ValueUnit(metavar="PORT", read=_read_port)
 ENDPOINT = ValueUnit(metavar="HOST:PORT", read=_read_endpoint)
 ARGUMENTS = ValueUnit(metavar="'ARGS'", read=_read_words, write=shlex.join)
 CORES = ValueUnit(metavar="0,2-4", read=_read_cores, write=_cores_text)
-KEY_FLAG = ValueUnit(metavar="KEY=FLAG", read=_read_name, action="append")
-KNOB = ValueUnit(metavar="NAME=[...]", read=_read_knob, action="append")
+KEY_FLAG = ValueUnit(metavar="KEY=FLAG", read=_read_name, refuse=_refuse_names, action="append")
+KNOB = ValueUnit(metavar="NAME=[...]", read=_read_knob, refuse=_refuse_knobs, action="append")
 TRACKER_NAMES = ValueUnit(metavar="NAMES", read=_read_trackers)
 RESTARTS = ValueUnit(metavar="0", read=_read_restarts)
-BUDGET = ValueUnit(metavar="LIMIT", read=_reader_of(parse_budget))
-GAIN = ValueUnit(metavar="SHARE", read=_reader_of(lambda text: parse_share(text, "--good-enough")))
+BUDGET = ValueUnit(metavar="LIMIT", read=_reader_of(parse_budget), refuse=_refuse_budget)
+GAIN = replace(
+    SHARE, metavar="SHARE", read=_reader_of(lambda text: parse_share(text, "--good-enough"))
+)

@@ -16,7 +16,7 @@ import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import reduce, wraps
 from inspect import formatannotation
 from types import MappingProxyType
@@ -202,20 +202,35 @@ class Parameter:
         unit, is_listed = self.asked.unit, self.asked.unit.action == "append"
         if value is None and self.is_open:
             return None
+        if self.asked.parts:
+            return self._mapping_value(value)
         try:
-            if self.asked.parts and isinstance(value, Mapping):
-                units = {name: row[0] for name, row in self.asked.parts.items()}
-                return {name: _read_text(units.get(name, unit), x) for name, x in value.items()}
             if isinstance(value, str) and unit.takes_word:
                 word = unit.read(value)
                 return (word,) if is_listed and word != value else word
             if is_listed and isinstance(value, (list, tuple)):
                 value = tuple(_read_text(unit, one) for one in value)
         except ArgumentTypeError as error:
-            raise ConfigError(_sentence(f"{self.name} {error}")) from None
+            said = str(error)  # which may begin with its flag
+            text = said if said.startswith("--") else f"{self.name} {said}"
+            raise ConfigError(_sentence(text)) from None
         if why := unit.refuse(value):
             raise ConfigError(_sentence(f"{self.name} is {value!r}; {why}"))
-        return value
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return unit.read(str(value)) if unit.reads_whole and is_whole else value
+
+    def _mapping_value(self, value: Any) -> Any:
+        if why := self.asked.unit.refuse(value):
+            raise ConfigError(_sentence(f"{self.name} is {value!r}; {why}"))
+        rows = self.asked.parts
+        found = {}
+        for key, one in value.items():
+            if key in rows:
+                asked = replace(self.asked, unit=rows[key][0], parts=_NONE)
+                path = (f"{self.name}[{key!r}]",)
+                one = replace(self, path=path, asked=asked, is_open=True).keyword_value(one)
+            found[key] = one
+        return found
 
 
 def _read_text(unit: ValueUnit, value: Any) -> Any:

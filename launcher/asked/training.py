@@ -13,10 +13,13 @@ from typing import Any
 from autoconf_launch.autotuner.cost import AUTO_TRAINER
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
+    Experts,
     FrozenPart,
+    LatentAttention,
     Offload,
     Precision,
     Recompute,
+    StateMixer,
     WeightFormat,
 )
 from autoconf_launch.tuning_spaces import TRAINER_NAMES
@@ -30,7 +33,6 @@ from .units import (
     FROZEN_PARTS,
     MOST,
     MOST_DEGREE,
-    NAME,
     ON,
     PERCENT,
     PRICE,
@@ -43,12 +45,16 @@ from .units import (
     WHOLE_NUMBERS,
     ValueUnit,
     choice,
-    refuse_other_than_text,
+    mapping_of,
+    refuse_other_than_texts,
     whole,
 )
 
-MODEL = ValueUnit(metavar="M", refuse=refuse_other_than_text)
+MODEL = ValueUnit(metavar="M")
 SHAPES_GROUP = "shapes (they change the model, or are all of it)"
+_EXPERTS = replace(
+    DEGREE, refuse=lambda value: None if isinstance(value, Experts) else DEGREE.refuse(value)
+)
 _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
     {
         "layers": (SIZE, "transformer layers"),
@@ -63,19 +69,29 @@ _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
         "gated": (SWITCH, "whether the MLP is gated (SwiGLU)"),
         "biases": (SWITCH, "whether linear layers have biases"),
         "tied_embeddings": (SWITCH, "whether input and output share an embedding"),
-        "experts": (DEGREE, "of each MoE layer"),
+        "experts": (_EXPERTS, "of each MoE layer"),
         "experts_per_token": (DEGREE, "experts that each token is routed to; default 2"),
         "expert_ffn": (SIZE, "width of an expert; default --ffn"),
     }
 )
+_OTHER_SHAPES: Mapping[str, type] = MappingProxyType(
+    {
+        "latent": LatentAttention,
+        "state": StateMixer,
+        "causal": bool,
+        **dict.fromkeys(("window", "full_every", "predictions"), int),
+        **dict.fromkeys(("other_parameters", "other_layer_parameters"), int),
+    }
+)
+"""Fields of Architecture without a flag."""
 _MOST_RUNS = 16
 """Verifying runs that may be asked for."""
 PRECISIONS = tuple(precision.value for precision in Precision)
 HABITS_GROUP = "what is trained, and how"
 TRAINER = choice("trainer", TRAINER_NAMES)
 PRECISION = choice("precision", PRECISIONS)
-CLUSTER = ValueUnit(metavar="C", refuse=refuse_other_than_text)
-_CLUSTERS = replace(CLUSTER, action="append")
+CLUSTER = ValueUnit(metavar="C")
+_CLUSTERS = replace(CLUSTER, action="append", refuse=refuse_other_than_texts)
 SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
 _CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
 _OF_ONE_CLUSTER = (
@@ -94,7 +110,7 @@ class Modelled(VerbQuestion):
     shapes: Mapping[str, Any] | None = parameter(
         SHAPES_GROUP,
         "fields of Architecture, such as layers, that change the model or are all of it",
-        NAME,
+        mapping_of(_SHAPES, _OTHER_SHAPES),
         default=None,
         parts=_SHAPES,
     )

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
-from autoconf_launch.autotuner.space import AutotuningSettings, EffortName, SearchBudget
+from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings, EffortName, SearchBudget
 from autoconf_launch.core import KnobValue
 
 from .launch_units import BUDGET, COUNT, GAIN, KEY_FLAG, KNOB, PROCESSES, Processes
 from .parameters import VerbQuestion, parameter, question
-from .units import BYTES, NAME, OFF, ON, SECONDS, ValueUnit, at_least
+from .units import (
+    BYTES,
+    NAME,
+    OFF,
+    ON,
+    SECONDS,
+    ValueUnit,
+    accept,
+    at_least,
+    mapping_of,
+    refuse_other_than_path,
+    refuse_other_than_text,
+)
 
 HOSTS, RESULTS, SCRIPT, TUNING, TRIALS = (
     "hosts and slots",
@@ -65,17 +77,24 @@ def _setting(name: str) -> tuple[ValueUnit, str, str]:
     declared = AutotuningSettings.model_fields[name]
     inner = [one for part in get_args(declared.annotation) for one in get_args(part) or (part,)]
     known = tuple(one for one in inner if isinstance(one, str))
-    unit = ValueUnit(metavar="|".join(known) or "VALUE", known=known)
+    unit = ValueUnit(metavar="|".join(known) or "VALUE", refuse=accept, known=known)
     if declared.annotation is bool:
-        unit = ValueUnit(metavar="true|false", const="true", known=("true", "false"))
+        unit = replace(unit, metavar="true|false", const="true", known=("true", "false"))
     return unit, declared.description or "", _GROUP_OF_SETTING.get(name, _SPACE)
 
 
 _EFFORT, _EFFORT_ABOUT, _ = _setting("effort")
+_EFFORT = replace(_EFFORT, refuse=refuse_other_than_text)
 _SETTINGS = {
     name: _setting(name)
     for name in AutotuningSettings.model_fields
     if name not in ("enabled", "arg_mappings", "effort")
+}
+
+_OTHER_SETTINGS: Mapping[str, type] = {
+    "enabled": bool,
+    "effort": str,
+    **dict.fromkeys(("arg_mappings", *ALIASES), object),
 }
 
 
@@ -141,7 +160,7 @@ class TuneQuestion(RankCount):
     tuning_space: str | None = parameter(
         _SPACE,
         "knobs to search, instead of the shipped ones",
-        ValueUnit(metavar="FILE"),
+        ValueUnit(metavar="FILE", refuse=refuse_other_than_path),
         default=None,
         flag="_",
     )
@@ -184,7 +203,7 @@ class TuneQuestion(RankCount):
     settings: Mapping[str, Any] | None = parameter(
         _SPACE,
         "keys of the configuration's section autotuning, such as metric",
-        NAME,
+        mapping_of(_SETTINGS, _OTHER_SETTINGS),
         default=None,
         flag="_",
         parts=_SETTINGS,

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -32,8 +32,24 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MOST_SHOWN = 1 << 24
 
 
-def _accept(value: Any) -> None:
+def accept(value: Any) -> None:
     """Refuse nothing."""
+
+
+def refuse_other_than_text(value: Any) -> str | None:
+    """Refuse values that are not text."""
+    return None if isinstance(value, str) else "it must be text"
+
+
+def refuse_other_than_texts(value: Any) -> str | None:
+    """Refuse values that are neither text nor several texts."""
+    texts = value if isinstance(value, (list, tuple)) else (value,)
+    return None if all(isinstance(one, str) for one in texts) else "it must be text"
+
+
+def refuse_other_than_path(value: Any) -> str | None:
+    """Refuse values that are neither text nor a path."""
+    return None if isinstance(value, (str, Path)) else "it must be a path"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +65,20 @@ class ValueUnit:
         known: words that a shell completes; without a placeholder the help has them, too.
         write: a value as a word of the command line.
         place: how many words without a flag it is: 1, ?, + or ``*``; empty: it has a flag.
+        numbers: the range of a number as JSON Schema writes it.
+        reads_whole: a whole number as a keyword means what it means as a word.
     """
 
     metavar: str = ""
     read: Callable[[str], Any] = str
-    refuse: Callable[[Any], str | None] = _accept
+    refuse: Callable[[Any], str | None] = refuse_other_than_text
     action: str = "store"
     const: Any = None
     known: tuple[str, ...] = ()
     write: Callable[[Any], str] = str
     place: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    reads_whole: bool = False
 
     @property
     def takes_word(self) -> bool:
@@ -89,7 +109,8 @@ def whole(least: int, most: int, metavar: str = "N") -> ValueUnit:
             raise argparse.ArgumentTypeError(f"{text!r} {must}")
         return int(text)
 
-    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+    numbers = {"minimum": least, "maximum": most}
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse, numbers=numbers)
 
 
 def decimal(least: float, most: float, metavar: str) -> ValueUnit:
@@ -109,28 +130,33 @@ def decimal(least: float, most: float, metavar: str) -> ValueUnit:
             raise argparse.ArgumentTypeError(f"{text!r} {must}")
         return value
 
-    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+    numbers = {"minimum": least, "maximum": most}
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse, numbers=numbers)
 
 
 def quantity(
     metavar: str,
     must: str,
     scales: Mapping[str, float],
-    refuse: Callable[[Any], str | None],
+    plain: ValueUnit,
     kind: type[float] = float,
 ) -> ValueUnit:
-    """Amounts such as ``1.5T``, exact in decimals, in the range of their keyword."""
+    """Amounts such as ``1.5T``, exact in decimals, in the range of their plain numbers."""
 
     def read(text: str) -> float:
-        plain = text.strip().lower().replace("_", "").removeprefix("$" * (metavar == "USD"))
-        found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z%]*)", plain)
+        lower = text.strip().lower().replace("_", "").removeprefix("$" * (metavar == "USD"))
+        found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z%]*)", lower)
         scale = scales.get(found[2]) if found else None
         value = kind(Decimal(found[1]) * Decimal(str(scale))) if found and scale else None
-        if value is None or refuse(value):
+        if value is None or plain.refuse(value):
             raise argparse.ArgumentTypeError(f"{text!r} {must}")
         return value
 
-    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+    return replace(plain, metavar=metavar, read=read)
+
+
+def _a(what: str) -> str:
+    return f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
 
 
 def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
@@ -142,7 +168,7 @@ def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
 
     def read(text: str) -> str:
         if why := refuse(text.lower()):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {why}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not {_a(what)}; {why}")
         return text.lower()
 
     return ValueUnit(metavar=metavar, read=read, refuse=refuse, known=names)
@@ -157,7 +183,7 @@ def open_name(what: str, *names: str, more: Callable[[], Iterable[str]]) -> Valu
 
     def read(text: str) -> str:
         if why := refuse(text.lower()):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {why}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not {_a(what)}; {why}")
         return text.lower()
 
     return ValueUnit(metavar=f"{{{','.join(names)}}}", read=read, refuse=refuse, known=names)
@@ -169,7 +195,39 @@ def at_least(least: int, metavar: str = "N", *, unset: str = "") -> ValueUnit:
     def read(text: str) -> int | None:
         return None if unset and text == unset else _whole(text, least=least)
 
-    return ValueUnit(metavar=metavar, read=read, refuse=refuse_as(read))
+    return ValueUnit(
+        metavar=metavar,
+        read=read,
+        refuse=refuse_as(read),
+        numbers={"minimum": least},
+        reads_whole=True,
+    )
+
+
+def mapping_of(keys: Iterable[str], others: Mapping[str, type]) -> ValueUnit:
+    """Mappings of known keys; ``others`` have no flag, and values of a type."""
+    known = (*keys, *others)
+
+    def refuse(value: Any) -> str | None:
+        if not isinstance(value, Mapping):
+            return "it must be a mapping of names to values"
+        for key, one in value.items():
+            if key not in known:
+                return f"{key!r} is not a key of it; {hint(str(key), known)}"
+            if key in others and one is not None and not isinstance(one, others[key]):
+                return f"{key!r} must be {_a(others[key].__name__)}"
+        return None
+
+    return ValueUnit(metavar="NAME", refuse=refuse)
+
+
+def refuse_other_than_pairs(value: Any) -> str | None:
+    """Refuse what is not several pairs of a name and something."""
+    is_listed = isinstance(value, (tuple, list)) and all(
+        isinstance(one, (tuple, list)) and len(one) == 2 and isinstance(one[0], str)
+        for one in value
+    )
+    return None if is_listed else "it must be pairs of a name and a value"
 
 
 def _whole(text: str, *, least: int) -> int:
@@ -207,20 +265,14 @@ def frameworks(known: Iterable[str]) -> ValueUnit:
     return ValueUnit(metavar="|".join(names), read=read, known=names)
 
 
-def refuse_other_than_text(value: Any) -> str | None:
-    """Refuse values that are neither text nor several texts."""
-    texts = value if isinstance(value, (list, tuple)) else (value,)
-    return None if all(isinstance(one, str) for one in texts) else "it must be text"
-
-
 def _refuse_amount(value: Any) -> str | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return None if is_number and 0.0 < value < math.inf else "it must be a number above 0"
 
 
 def _refuse_share(value: Any) -> str | None:
-    is_share = isinstance(value, (int, float)) and 0.0 <= value < 1.0
-    return None if is_share else "it must be a share from 0 to below 1"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number and 0.0 <= value < 1.0 else "it must be a share from 0 to below 1"
 
 
 def _refuse_switch(value: Any) -> str | None:
@@ -275,7 +327,8 @@ def _read_whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def _refuse_whole_numbers(value: Any) -> str | None:
-    is_whole = isinstance(value, (tuple, list)) and not any(map(_DIGIT.refuse, value))
+    listed = value if isinstance(value, (tuple, list)) else (value,)
+    is_whole = not any(map(_DIGIT.refuse, listed))
     return None if is_whole else "it must be whole numbers, such as (14, 5, 5)"
 
 
@@ -294,14 +347,34 @@ def _refuse_parts(value: Any) -> str | None:
 
 
 def _refuse_sizes(value: Any) -> str | None:
-    if not isinstance(value, (tuple, list)):
-        return "it must be whole numbers, such as [1, 2, 4]"
-    return next((why for one in value if (why := DEGREE.refuse(one))), None)
+    listed = value if isinstance(value, (tuple, list)) else (value,)
+    is_whole = not any(map(DEGREE.refuse, listed))
+    return None if is_whole else "it must be whole numbers above 0, such as [1, 2, 4]"
 
 
 def _read_billions(text: str) -> float:
     """Exact in decimals, as the formula rounds."""
     return float(Decimal(_read_tokens(text)).scaleb(-9))
+
+
+def _refuse_assumptions(value: Any) -> str | None:
+    from autoconf_launch.autotuner.sizing import Goodput  # with numpy, unlike --help
+
+    if isinstance(value, Goodput):
+        return None
+    is_pairs = not refuse_other_than_pairs(value)
+    return (
+        None
+        if is_pairs and not any(_refuse_number(one) for _, one in value)
+        else (
+            "it must be a Goodput, or pairs of a name and a number, such as [('restart_s', 600)]"
+        )
+    )
+
+
+def _refuse_number(value: Any) -> str | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number else "it must be a number"
 
 
 def _read_family(text: str) -> str:
@@ -327,53 +400,55 @@ def _read_assumption(text: str) -> tuple[str, float]:
 
 _DIGIT = whole(0, 9_999_999)
 NAME = ValueUnit(metavar="NAME")
-FILE = ValueUnit(metavar="FILE", read=Path)
-FOLDER = ValueUnit(metavar="DIR", read=Path)
+FILE = ValueUnit(metavar="FILE", read=Path, refuse=refuse_other_than_path)
+FOLDER = ValueUnit(metavar="DIR", read=Path, refuse=refuse_other_than_path)
+_AMOUNT = ValueUnit(refuse=_refuse_amount, numbers={"exclusiveMinimum": 0})
+SHARE = ValueUnit(refuse=_refuse_share, numbers={"minimum": 0, "exclusiveMaximum": 1})
 ON = ValueUnit(action="store_true", refuse=_refuse_switch)
 OFF = ValueUnit(action="store_false", refuse=_refuse_switch)
 SWITCH = ValueUnit(action="switch", refuse=_refuse_switch)
 DEGREE = whole(1, MOST_DEGREE)
 SIZE = whole(1, MOST)
-SHOWN = ValueUnit(
-    metavar="N", read=lambda text: whole(0, _MOST_SHOWN).read(text) or None, refuse=SIZE.refuse
-)
-"""Rows to show; all are None as a keyword, 0 as a flag."""
-SEQUENCE = quantity(
-    "S", "must be a number of tokens, such as 8192 or 8k", _BINARY, SIZE.refuse, int
-)
+_ROWS = whole(0, _MOST_SHOWN)
+SHOWN = replace(_ROWS, read=lambda text: _ROWS.read(text) or None, reads_whole=True)
+"""Rows to show; 0 is read as None: all."""
+SEQUENCE = quantity("S", "must be a number of tokens, such as 8192 or 8k", _BINARY, SIZE, int)
 """Contexts go by powers of two, so a k is 1024."""
 _COUNT = quantity(
     *("T", "must be tokens, such as 300B or 15T", _DECIMAL),
-    *(whole(1, _MOST_TOKENS).refuse, int),
+    *(whole(1, _MOST_TOKENS), int),
 )
 TOKENS = replace(_COUNT, read=_read_tokens)
-BILLIONS = ValueUnit(metavar="N", read=_read_billions, refuse=_refuse_amount)
+BILLIONS = replace(_AMOUNT, metavar="N", read=_read_billions)
 _SIZE_IN_BYTES = quantity(
     *("SIZE", "is not a size; write for example 2GB or 512MiB", _BYTES),
-    *(whole(1, _MOST_TOKENS).refuse, int),
+    *(whole(1, _MOST_TOKENS), int),
 )
 BYTES = replace(_SIZE_IN_BYTES, read=_read_bytes)
-USD = quantity("USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _refuse_amount)
-PRICE = quantity("USD", "must be a number above 0 (price in USD)", _PLAIN, _refuse_amount)
+USD = quantity("USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _AMOUNT)
+PRICE = quantity("USD", "must be a number above 0 (price in USD)", _PLAIN, _AMOUNT)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
 PERCENT = quantity(
     *("PERCENT", "must be a percentage from 0 to below 100", {"": 0.01, "%": 0.01}),
-    _refuse_share,
+    SHARE,
 )
 SECONDS = quantity(
     *("S", "is not a time; write for example 90, 90s or 10m"),
-    *({"": 1, "s": 1, "m": 60, "h": 3600}, _refuse_amount),
+    *({"": 1, "s": 1, "m": 60, "h": 3600}, _AMOUNT),
 )
-DURATION = quantity(
-    "TIME", "must be a time with its unit, such as 5d or 12h", _SECONDS, _refuse_amount
+DURATION = quantity("TIME", "must be a time with its unit, such as 5d or 12h", _SECONDS, _AMOUNT)
+MILLISECONDS = quantity("MS", "must be milliseconds above 0, such as 2000", _PLAIN, _AMOUNT)
+WHOLE_NUMBERS = ValueUnit(
+    metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers, reads_whole=True
 )
-MILLISECONDS = quantity("MS", "must be milliseconds above 0, such as 2000", _PLAIN, _refuse_amount)
-WHOLE_NUMBERS = ValueUnit(metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers)
 FROZEN_PARTS = ValueUnit(metavar="PARTS", read=_read_parts, refuse=_refuse_parts)
 SIZES = ValueUnit(
     metavar="N,N",
     read=lambda text: tuple(sorted({DEGREE.read(part.strip()) for part in text.split(",")})),
     refuse=_refuse_sizes,
+    reads_whole=True,
 )
 FAMILY = ValueUnit(metavar="F", read=_read_family)
-ASSUMPTION = ValueUnit(metavar="NAME=VALUE", read=_read_assumption, action="append")
+ASSUMPTION = ValueUnit(
+    metavar="NAME=VALUE", read=_read_assumption, refuse=_refuse_assumptions, action="append"
+)

@@ -47,13 +47,16 @@ def schema_names() -> tuple[str, ...]:
 def question_schema(kind: type[VerbQuestion]) -> dict[str, Any]:
     """The schema of a question: its parameters by their names, with their flags."""
     properties, required = {}, []
+    shared: dict[str, Any] = {}
     for one in asked_parameters(kind):
         hint = _hints(kind)[one.path[0]]
         for name in one.path[1:]:
             hint = _hints(hint)[name]
         known = one.asked.unit.known if one.asked.unit.takes_word else ()
+        typed = _one_of(known, one) if known else TypeAdapter(hint).json_schema()
+        shared |= typed.pop("$defs", {})  # where its references look for them
         properties[one.dest] = {
-            **(_one_of(known, one) if known else TypeAdapter(hint).json_schema()),
+            **(typed if known else _with_words(typed, one)),
             "description": one.asked.about,
             "flags": [flag for part in one.parts for flag in part.flags],
         }
@@ -71,6 +74,7 @@ def question_schema(kind: type[VerbQuestion]) -> dict[str, Any]:
         "required": required,
         **({"anyOf": [{"required": [name]} for name in models]} if "shapes" in models else {}),
         "additionalProperties": False,
+        **({"$defs": shared} if shared else {}),
     }
 
 
@@ -78,6 +82,20 @@ def _one_of(known: Sequence[str], one: Parameter) -> dict[str, Any]:
     if isinstance(one.default, tuple):
         return {"type": "array", "items": {"enum": [*known]}}
     return {"enum": [*known, *[None] * one.is_open]}
+
+
+def _with_words(schema: dict[str, Any], one: Parameter) -> dict[str, Any]:
+    """A type's schema with the range of its numbers, and text if words are read."""
+    forms = schema.get("anyOf", [schema])
+    unit = one.asked.unit
+    ranged = [
+        {**form, **unit.numbers} if form.get("type") in ("integer", "number") else form
+        for form in forms
+    ]
+    reads_words = unit.takes_word and not one.asked.parts
+    if reads_words and not any(form.get("type") == "string" for form in forms):
+        ranged.append({"type": "string"})
+    return ranged[0] if len(ranged) == 1 else {"anyOf": ranged}
 
 
 def _hints(kind: type) -> dict[str, Any]:

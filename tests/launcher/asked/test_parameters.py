@@ -44,6 +44,11 @@ def verb(name: str) -> Any:
     return getattr(autoconf_launch, name)
 
 
+def checks(one: Parameter) -> bool:
+    """True if its default is a value that its unit must take."""
+    return one.default is not MISSING and not one.is_open and one.default not in ((), float("inf"))
+
+
 @pytest.fixture(scope="module")
 def tables() -> str:
     """The tables of keywords in the documents."""
@@ -86,6 +91,35 @@ def test_the_schema_lists_choices_and_asks_for_a_model() -> None:
     assert {"required": ["model"]} in schema["anyOf"]
 
 
+@pytest.mark.parametrize("name", [name for name, (_, one) in EVERY.items() if checks(one)])
+def test_the_schema_takes_every_default(name: str) -> None:
+    verb, one = EVERY[name]
+    schema = question_schema(question_of_verb(verb))
+    of_value = {**schema["properties"][one.dest], "$defs": schema.get("$defs", {})}
+    jsonschema.validate(of_value["default"], of_value)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("tokens", (10**12, "2T", None), (0, 10**19, 1.5)),
+        ("seq", (8192, "8k"), (0, 2**31 + 1, None)),
+        ("top", (0, 10, "0", None), (-1, 2**24 + 1)),
+        ("headroom", (0, 0.5, "10%"), (1, -0.1)),
+        ("deadline_s", (1.5, "5d"), (0,)),
+        ("lora_rank", (8, "8"), (0, 2**16 + 1)),
+        ("explain", (True,), ("yes", 1)),
+    ],
+)
+def test_the_schema_has_ranges_and_takes_words(
+    name: str, right: tuple[object, ...], wrong: tuple[object, ...]
+) -> None:
+    of_value = question_schema(question_of_verb("plan"))["properties"][name]
+    taken = jsonschema.Draft202012Validator(of_value)
+    assert [taken.is_valid(one) for one in right] == [True] * len(right)
+    assert [taken.is_valid(one) for one in wrong] == [False] * len(wrong)
+
+
 @pytest.mark.parametrize("name", KEYWORDS)
 def test_every_keyword_has_its_type_its_default_and_its_line(name: str, tables: str) -> None:
     function, one = KEYWORDS[name]
@@ -123,11 +157,6 @@ def test_every_other_parameter_of_a_python_verb_is_a_keyword() -> None:
     assert others - of_hosts == COMMAND_ONLY
 
 
-def checks(one: Parameter) -> bool:
-    """True if its default is a value that its unit must take."""
-    return one.default is not MISSING and not one.is_open and one.default not in ((), float("inf"))
-
-
 @pytest.mark.parametrize("name", [name for name, (_, one) in KEYWORDS.items() if checks(one)])
 def test_every_default_is_a_value_that_is_accepted(name: str) -> None:
     _, one = KEYWORDS[name]
@@ -148,7 +177,7 @@ def test_a_keyword_takes_what_its_flag_takes(name: str) -> None:
     _, one = KEYWORDS[name]
     for part in one.parts:
         unit, taken = part.asked.unit, 0
-        for word in (*WORDS, *unit.known):
+        for word in (*WORDS, *unit.known) if unit.takes_word else ():
             try:
                 read = unit.read(word)
             except (ArgumentTypeError, ConfigError):
@@ -160,6 +189,87 @@ def test_a_keyword_takes_what_its_flag_takes(name: str) -> None:
                 listed = unit.action == "append" and read != word
                 assert one.keyword_value(word) == ((read,) if listed else read)
         assert taken or not unit.takes_word
+
+
+NUMBERS = (-1, 0, 1, 2, 4, 16, 1000)
+
+
+@pytest.mark.parametrize("name", [*KEYWORDS])
+def test_a_whole_number_is_the_same_as_a_keyword_and_as_a_word(name: str) -> None:
+    _, one = KEYWORDS[name]
+    if one.asked.parts or not one.asked.unit.takes_word:
+        return
+    for number in NUMBERS:
+        try:
+            by_word = one.keyword_value(str(number))
+        except ConfigError:
+            continue
+        if isinstance(by_word, (str, Path)) or one.name == "headroom":  # 2 % is 0.02
+            continue
+        assert one.keyword_value(number) == by_word
+
+
+def test_all_rows_are_asked_for_by_zero() -> None:
+    asked = read_keywords("plan", PlanQuestion, {**WORK_KEYWORDS, "top": 0})
+    assert asked.top is None
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"layerz": 12}, "'layerz' is not a key of it; did you mean 'layers'?"),
+        ({"layers": 0}, "shapes['layers'] is 0; it must be a whole number from 1"),
+        ({"gated": "yes"}, "shapes['gated'] is 'yes'; it must be True or False."),
+        ({"latent": 5}, "'latent' must be a LatentAttention"),
+        ({"window": "x"}, "'window' must be an int"),
+        (5, "shapes is 5; it must be a mapping of names to values."),
+    ],
+)
+@pytest.mark.parametrize("name", ["fit", "plan"])
+def test_a_wrong_key_of_a_mapping_is_named(name: str, shapes: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        verb(name)(**{**WORK_KEYWORDS, "cluster": "8xH100", "shapes": shapes})
+
+
+def test_a_wrong_key_of_the_settings_is_named() -> None:
+    with pytest.raises(ConfigError, match="'metrik' is not a key of it; did you mean 'metric'"):
+        verb("tune")("absent.py", settings={"metrik": "latency"})
+
+
+SERVING = {"model": "gpt2", "cluster": "8xH100", "input_len": 64, "output_len": 8}
+ASKED: dict[str, dict[str, Any]] = {
+    "fit": {**WORK_KEYWORDS, "cluster": "8xH100"},
+    "plan": {**WORK_KEYWORDS, "cluster": "8xH100"},
+    "fit_inference": SERVING,
+    "plan_inference": SERVING,
+    "recommend": {"family": "llama", "tokens_b": 2.0, "max_days": 30.0, "cluster": "8xH100"},
+    "validate": {"files": "absent.csv"},
+    "tune": {"script": "absent.py"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword"),
+    [(name, one) for name in ASKED for one in inspect.signature(verb(name)).parameters],
+)
+def test_a_value_of_no_use_is_refused_by_its_keyword(name: str, keyword: str) -> None:
+    def ask(value: object) -> str:
+        try:
+            verb(name)(**{**ASKED[name], keyword: value})
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    nothing = object()
+    assert re.match(rf"{keyword} (is|has) {re.escape(repr(nothing))}; .*[.?]$", ask(nothing))
+    for value in (5, "x", {"foo": 1}, [], [5], [nothing]):
+        assert f"{keyword} {keyword}" not in ask(value)
+
+
+@pytest.mark.parametrize("keyword", ["budget", "good_enough"])
+def test_a_limit_in_words_is_refused_by_its_keyword_once(keyword: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{keyword} is '-5', but must be"):
+        verb("tune")("absent.py", **{keyword: "-5"})
 
 
 def test_words_in_keywords_ask_the_same_as_numbers() -> None:
@@ -182,7 +292,7 @@ def test_words_in_keywords_ask_the_same_as_numbers() -> None:
         ({"memory_bytes": "70"}, "memory_bytes '70' has no unit; write for example 70GB."),
         ({"memory_bytes": 7.5}, "memory_bytes is 7.5; it must be a whole number"),
         ({"cluster": 3}, "cluster is 3; it must be text."),
-        ({"shapes": {"layers": "x"}}, "shapes 'x' must be a whole number"),
+        ({"shapes": {"layers": "x"}}, "shapes['layers'] 'x' must be a whole number"),
     ],
 )
 def test_a_wrong_word_in_a_keyword_is_named(keyword: dict[str, Any], says: str) -> None:

@@ -151,6 +151,21 @@ def test_validate_scores_rows_for_a_trainer_as_the_command_does(
     assert printed["all"]["step_time"]["mape"] == pytest.approx(answer.times.mape, abs=0.1)
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_validate_takes_one_path(tmp_path: Path, kind: type) -> None:
+    with pytest.raises(ConfigError, match=r"^\S+/absent\.csv cannot be read"):
+        validate(kind(tmp_path / "absent.csv"))
+    with pytest.raises(ConfigError, match="files is empty; give at least one table"):
+        validate([])
+
+
+def test_tune_takes_a_path_and_one_line_of_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.py does not exist"):
+        tune(tmp_path / "absent.py", "--config 'a b.json'")
+    with pytest.raises(ConfigError, match='arguments is "--config \'a", which no shell'):
+        tune(tmp_path / "absent.py", "--config 'a")
+
+
 def test_validate_refuses_an_unknown_trainer(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'megatronn' is not a trainer; did you mean 'megatron'"):
         validate([tmp_path / "table.csv"], trainer="megatronn")
@@ -164,7 +179,7 @@ def test_tune_names_an_unknown_keyword() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"top": 0}, "top is 0; it must be a whole number from 1"),
+        ({"top": -1}, "top is -1; it must be a whole number from 0"),
         ({"tokens": 1.5e12}, "tokens is 1500000000000.0; it must be a whole number"),
         ({"tokens": 10**9, "deadline_s": 0}, "deadline_s is 0; it must be a number above 0"),
         ({"usd_per_gpu_hour": "0"}, "usd_per_gpu_hour '0' must be a number above 0"),
