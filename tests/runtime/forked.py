@@ -61,14 +61,14 @@ class ForkServer:
         assert select.select([self._process.stdout], [], [], DEADLINE_S)[0], "the ranks hang"
         codes = tuple(json.loads(self._process.stdout.readline()))
         outputs, errors = (
-            tuple(_printed(order.folder / f"{rank}.{name}") for rank in range(len(codes)))
+            tuple(_script_output(order.folder / f"{rank}.{name}") for rank in range(len(codes)))
             for name in STREAMS
         )
         return Streams(exit_codes=codes, outputs=outputs, errors=errors)
 
 
-def _printed(path: Path) -> str:
-    """What the script printed: gloo of torch 2.8 greets on the output of the ranks."""
+def _script_output(path: Path) -> str:
+    """Output of a script, without the lines that gloo of torch 2.9 prints there."""
     lines = path.read_text().splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("[Gloo] Rank "))
 
