@@ -200,19 +200,24 @@ class Parameter:
             ConfigError: it is wrong.
         """
         unit, is_listed = self.asked.unit, self.asked.unit.action == "append"
+        where = self.name
         if value is None and self.is_open:
             return None
         try:
             if self.asked.parts and isinstance(value, Mapping):
                 units = {name: row[0] for name, row in self.asked.parts.items()}
-                return {name: _read_text(units.get(name, unit), x) for name, x in value.items()}
+                read = {}
+                for name, given in value.items():
+                    where = f"{self.name}[{name!r}]"
+                    read[name] = _read_text(units.get(name, unit), given)
+                return read
             if isinstance(value, str) and unit.takes_word:
                 word = unit.read(value)
                 return (word,) if is_listed and word != value else word
             if is_listed and isinstance(value, (list, tuple)):
                 value = tuple(_read_text(unit, one) for one in value)
         except ArgumentTypeError as error:
-            raise ConfigError(_sentence(f"{self.name} {error}")) from None
+            raise ConfigError(_sentence(f"{where} {error}")) from None
         if why := unit.refuse(value):
             raise ConfigError(_sentence(f"{self.name} is {value!r}; {why}"))
         return value
