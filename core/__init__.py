@@ -27,6 +27,7 @@ from .errors import (
     nearest_known,
     one_line,
     plural,
+    unusable_extension,
     visible,
 )
 from .faces import attach

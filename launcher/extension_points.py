@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import AutoconfError, ConfigError, nearest_known, unusable_extension
 
 
 def references(point: str, table: Mapping[str, str]) -> dict[str, str]:
@@ -42,6 +42,30 @@ def find_reference(
             f"{where} {name!r} is unknown; {nearest_known(name, {*known, *further})}"
         )
     return known[name]
+
+
+def load_extension(
+    point: str, reference: str, make: Callable[[Any], Any] = lambda loaded: loaded, call: str = ""
+) -> Any:
+    """An implementation as ``make`` makes it of the object at its reference.
+
+    Args:
+        point: the extension point.
+        reference: ``module:attribute`` of ours, or of another package.
+        make: its first call.
+        call: what ``make`` calls it with, for the error.
+
+    Raises:
+        ConfigError: another package's implementation cannot be loaded or made.
+    """
+    try:
+        return make(load_reference(reference))
+    except AutoconfError:
+        raise
+    except Exception as error:  # foreign code raises its own kinds of errors
+        if reference.startswith("autoconf_launch."):
+            raise
+        raise unusable_extension(point, reference, error, call) from error
 
 
 def load_reference(reference: str) -> Any:

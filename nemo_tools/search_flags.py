@@ -73,6 +73,8 @@ class SearchRequest(VerbQuestion):
         yield from super().contradictions()
         if self.dry_run and self.fresh:
             yield "--dry-run moves nothing; omit --fresh"
+        if self.dry_run and self.collect:
+            yield "--dry-run writes nothing, but --collect writes results; omit --dry-run"
 
 
 def parse_search(arguments: Sequence[str]) -> SearchRequest:

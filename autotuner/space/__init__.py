@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         parse_budget,
         parse_settings,
         parse_share,
+        setting_fault,
     )
     from .space import ChoiceKind, GlobalBatchRule, KnobChoice, SearchSpace, build_space
     from .stage import (
@@ -92,7 +93,7 @@ else:
             ),
             ".settings": (
                 "ALIASES OBJECTIVES AutotuningSettings EffortName Objective SearchBudget "
-                "longer_budget parse_budget parse_settings parse_share"
+                "longer_budget parse_budget parse_settings parse_share setting_fault"
             ),
             ".space": "ChoiceKind GlobalBatchRule KnobChoice SearchSpace build_space",
             ".stage": (

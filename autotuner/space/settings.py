@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,9 @@ from autoconf_launch.core import BlockSpec, ConfigError, Grade, ModelSpec, neare
 
 from .trial import Measurement, Record
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 _SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)")
 _TIME = re.compile(rf"(?:{_PART.pattern}\s*)+")
@@ -41,6 +44,14 @@ ALIASES = {
     "end_step": "end_profile_step",
 }
 """Other names in DeepSpeed's documentation, and ours."""
+_KINDS = {
+    "int_": "it must be a whole number",
+    "bool_": "it must be true or false",
+    "string_": "it must be text",
+    "dict_": "it must be a section ({…})",
+    "model_": "it must be a section ({…})",
+}
+"""By the first word of pydantic's kind of error, what the value must be."""
 MetricName = Literal["throughput", "latency", "FLOPS"]
 EffortName = Literal["quick", "normal", "thorough"]
 """Keys of ``measurement.EFFORTS``."""
@@ -292,15 +303,6 @@ class AutotuningSettings(BaseModel):
     def _strip_name(cls, name: Any) -> Any:
         return name.strip() if isinstance(name, str) else name
 
-    @field_validator("effort", mode="before")
-    @classmethod
-    def _is_effort(cls, name: Any) -> Any:
-        if name not in (known := get_args(EffortName)):
-            near = nearest_known(str(name), known)
-            more = f"; {near}" if near.endswith("?") else ""
-            raise ValueError(f"it must be quick, normal or thorough{more}")
-        return name
-
     @field_validator("model_info", mode="before")
     @classmethod
     def _read_flag(cls, section: Any) -> Any:
@@ -371,13 +373,38 @@ def parse_settings(section: dict[str, Any]) -> AutotuningSettings:
         raise ConfigError(_first(error)) from error
 
 
+def setting_fault(name: str, value: Any) -> str | None:
+    """The end of a sentence on a wrong value of one key; None for a right one."""
+    try:
+        AutotuningSettings(**{name: value})
+    except ValidationError as error:
+        own = (one for one in error.errors() if one["loc"][:1] == (name,))
+        return next(map(_must, own), None)
+    return None
+
+
 def _first(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(("autotuning", *map(str, problem["loc"])))
-    message = problem["msg"].removeprefix("Value error, ")
     scalar = problem["loc"] and not isinstance(problem["input"], (dict, BaseModel))
     given = f" is {problem['input']!r}" if scalar else ""
-    return f"{where}{given}: {message}{'' if message.endswith('?') else '.'}"
+    must = _must(problem)
+    return f"{where}{given}: {must}{'' if must.endswith('?') else '.'}"
+
+
+def _must(problem: ErrorDetails) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "literal_error":
+        known = re.findall("'(.*?)'", context["expected"])
+        near = nearest_known(str(problem["input"]), known)
+        more = f"; {near}" if near.endswith("?") else ""
+        return f"it must be {', '.join(known[:-1])} or {known[-1]}{more}"
+    if kind in ("greater_than", "greater_than_equal"):
+        return (
+            f"it must be a whole number of at least {context.get('ge', context.get('gt', 0) + 1)}"
+        )
+    words = (must for start, must in _KINDS.items() if kind.startswith(start))
+    return next(words, problem["msg"].removeprefix("Value error, "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.core import AutoconfError, ConfigError, nearest_known, unusable_extension
 
 from ..space import OBJECTIVES, Objective
 from .base import Ask, Strategy, next_number
@@ -50,21 +50,38 @@ def load_strategy(
         where: source of the name, for the error.
 
     Raises:
-        ConfigError: no strategy has this name, or XGBoost is missing.
+        ConfigError: no strategy has this name, an entry point cannot be used, or XGBoost is
+            missing.
     """
     _check_xgboost()
     first, colon, detail = name.partition(":")
     details = (detail,) if colon else ()
-    if first in STRATEGIES and (not colon or first in _DETAILED):
+    if _is_ours(name):
         module, _, attribute = STRATEGIES[first].partition(":")
         return cast(Strategy, getattr(import_module(module), attribute)(objective, *details))
+    if hint := strategy_hint(name):
+        raise ConfigError(f"{where} is '{name}', which is unknown; {hint}.")
     others = _others()
-    if name not in others:
-        known = (*STRATEGIES, *others)
-        near, names = nearest_known(name, known), f"known: {', '.join(sorted(known))}"
-        hint = names if near.startswith("known") else f"{near} ({names})"
-        raise ConfigError(f"{where} is '{name}', which is unknown; {hint}")
-    return cast(Strategy, others[name].load()(objective))
+    try:
+        return cast(Strategy, others[name].load()(objective))
+    except AutoconfError:
+        raise
+    except Exception as error:  # foreign code raises its own kinds of errors
+        raise unusable_extension("strategy", others[name].value, error, "the objective") from error
+
+
+def strategy_hint(name: str) -> str | None:
+    """The end of a sentence on an unknown name; None for a known one."""
+    if _is_ours(name) or name in _others():
+        return None
+    known = (*STRATEGIES, *_others())
+    near, names = nearest_known(name, known), f"known: {', '.join(sorted(known))}"
+    return names if near.startswith("known") else f"{near} ({names})"
+
+
+def _is_ours(name: str) -> bool:
+    first, colon, _ = name.partition(":")
+    return first in STRATEGIES and (not colon or first in _DETAILED)
 
 
 def _check_xgboost() -> None:

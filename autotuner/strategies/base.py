@@ -51,7 +51,12 @@ class Ask:
 
 
 class Strategy(Protocol):
-    """Proposes rows. Pure: the result depends only on the request."""
+    """Proposes rows. Pure: the result depends only on the request.
+
+    The row or entry point of a strategy is a class or function that is called with the
+    ``Objective`` of the search (and the text after the name's colon, if there is one), and
+    returns this: ``def __init__(self, objective: Objective) -> None``.
+    """
 
     def propose(self, ask: Ask) -> tuple[int, ...]:
         """Rows of the pool to try next, the most promising first.

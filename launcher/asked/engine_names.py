@@ -6,7 +6,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar, Protocol, cast
 
-from ..extension_points import find_reference, load_reference, references
+from ..extension_points import find_reference, load_extension, references
 from .units import open_name
 
 ENGINES = MappingProxyType(
@@ -60,4 +60,4 @@ def engine_facts(name: str) -> type[EngineFacts]:
         ConfigError: no engine has this name.
     """
     reference = find_reference(_POINT, ENGINES, name, where="--launcher")
-    return cast("type[EngineFacts]", load_reference(reference))
+    return cast("type[EngineFacts]", load_extension(_POINT, reference))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
-from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings, EffortName, SearchBudget
+from autoconf_launch.autotuner.space import (
+    ALIASES,
+    AutotuningSettings,
+    EffortName,
+    SearchBudget,
+    setting_fault,
+)
 from autoconf_launch.core import KnobValue
 
 from .launch_units import BUDGET, COUNT, GAIN, KEY_FLAG, KNOB, PROCESSES, Processes
@@ -20,6 +27,7 @@ from .units import (
     ValueUnit,
     accept,
     at_least,
+    choice,
     mapping_of,
     refuse_other_than_path,
     refuse_other_than_text,
@@ -72,14 +80,32 @@ class UserWords:
     keep_global_batch: bool = False
 
 
+def _read_tuner(text: str) -> str:
+    from autoconf_launch.autotuner.strategies import strategy_hint  # --help does not wait for it
+
+    if hint := strategy_hint(text.strip()):
+        raise ArgumentTypeError(f"{text!r} is not a tuner; {hint}")
+    return text
+
+
 def _setting(name: str) -> tuple[ValueUnit, str, str]:
     """Unit, line and group of a key of the autotuning section, with the words of its schema."""
     declared = AutotuningSettings.model_fields[name]
     inner = [one for part in get_args(declared.annotation) for one in get_args(part) or (part,)]
     known = tuple(one for one in inner if isinstance(one, str))
-    unit = ValueUnit(metavar="|".join(known) or "VALUE", refuse=accept, known=known)
+
+    def read(text: str) -> str:
+        if why := setting_fault(name, text):
+            raise ArgumentTypeError(f"{text!r}: {why}".replace(": it ", " ", 1))
+        return text
+
+    unit = ValueUnit(metavar="VALUE", read=read, refuse=accept)
+    if known:
+        unit = replace(choice(name, known, "|".join(known)), refuse=accept)
     if declared.annotation is bool:
         unit = replace(unit, metavar="true|false", const="true", known=("true", "false"))
+    if name == "tuner_type":
+        unit = replace(unit, read=_read_tuner)
     return unit, declared.description or "", _GROUP_OF_SETTING.get(name, _SPACE)
 
 

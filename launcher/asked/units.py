@@ -162,14 +162,16 @@ def _a(what: str) -> str:
 def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
     """A choice between names, or between an enumeration's values or members."""
     names = tuple(one.value if isinstance(one, Enum) else one for one in known)
+    spelled = {one.lower(): one for one in names}
 
     def refuse(value: Any) -> str | None:
         return None if value in names else hint(str(value), names)
 
     def read(text: str) -> str:
-        if why := refuse(text.lower()):
+        name = spelled.get(text.strip().lower(), text)
+        if why := refuse(name):
             raise argparse.ArgumentTypeError(f"{text!r} is not {_a(what)}; {why}")
-        return text.lower()
+        return name
 
     return ValueUnit(metavar=metavar, read=read, refuse=refuse, known=names)
 
@@ -187,6 +189,22 @@ def open_name(what: str, *names: str, more: Callable[[], Iterable[str]]) -> Valu
         return text.lower()
 
     return ValueUnit(metavar=f"{{{','.join(names)}}}", read=read, refuse=refuse, known=names)
+
+
+def _read_file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("'-' is not a file; give a name, or /dev/stdout")
+    return Path(text)
+
+
+def _read_percent(text: str) -> Any:
+    share = _ANY_PERCENT.read(text)
+    if 0.0 < share < 0.01 and not text.strip().endswith("%"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is below 1 %; write {100 * share:g}% for it, or {10_000 * share:g}% if a "
+            "share is meant"
+        )
+    return share
 
 
 def at_least(least: int, metavar: str = "N", *, unset: str = "") -> ValueUnit:
@@ -400,7 +418,7 @@ def _read_assumption(text: str) -> tuple[str, float]:
 
 _DIGIT = whole(0, 9_999_999)
 NAME = ValueUnit(metavar="NAME")
-FILE = ValueUnit(metavar="FILE", read=Path, refuse=refuse_other_than_path)
+FILE = ValueUnit(metavar="FILE", read=_read_file, refuse=refuse_other_than_path)
 FOLDER = ValueUnit(metavar="DIR", read=Path, refuse=refuse_other_than_path)
 _AMOUNT = ValueUnit(refuse=_refuse_amount, numbers={"exclusiveMinimum": 0})
 SHARE = ValueUnit(refuse=_refuse_share, numbers={"minimum": 0, "exclusiveMaximum": 1})
@@ -428,10 +446,11 @@ BYTES = replace(_SIZE_IN_BYTES, read=_read_bytes)
 USD = quantity("USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _AMOUNT)
 PRICE = quantity("USD", "must be a number above 0 (price in USD)", _PLAIN, _AMOUNT)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
-PERCENT = quantity(
+_ANY_PERCENT = quantity(
     *("PERCENT", "must be a percentage from 0 to below 100", {"": 0.01, "%": 0.01}),
     SHARE,
 )
+PERCENT = replace(_ANY_PERCENT, read=_read_percent)
 SECONDS = quantity(
     *("S", "is not a time; write for example 90, 90s or 10m"),
     *({"": 1, "s": 1, "m": 60, "h": 3600}, _AMOUNT),

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from autoconf_launch.core import ConfigError
 
-from ..extension_points import find_reference, load_reference, references
+from ..extension_points import find_reference, load_extension, references
 from ..script import ScriptSource
 from ..spelling import Dialect, FrameworkFacts, on_no_batch
 from .accelerate import AccelerateDialect
@@ -48,7 +48,12 @@ class DialectChoice:
 
 def every_dialect() -> list[Dialect]:
     """Our dialects and dialects of other packages, in the order of detection."""
-    return [load_reference(r)() for r in references("dialect", DIALECTS).values()]
+    return [_make(r) for r in references("dialect", DIALECTS).values()]
+
+
+def _make(reference: str) -> Dialect:
+    made: Dialect = load_extension("dialect", reference, lambda kind: kind(), "no arguments")
+    return made
 
 
 def framework_facts() -> tuple[FrameworkFacts, ...]:
@@ -66,7 +71,7 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     wanted = source.words.dialect
     if wanted is not None:
         reference = find_reference("dialect", DIALECTS, wanted, where="--dialect")
-        return _choice(load_reference(reference)())
+        return _choice(_make(reference))
     readers = {name for framework in framework_facts() for name in framework.readers}
     facts, built_in = source.facts, BuiltinDialect()
     is_ours = facts.imports("autoconf_launch") or not facts.imports(*readers)

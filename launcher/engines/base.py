@@ -10,8 +10,9 @@ from typing import Any, Protocol, cast
 from autoconf_launch.autotuner.space import Outcome
 from autoconf_launch.core import Failure
 
-from ..asked import EngineFacts, engine_facts
+from ..asked import ENGINES, EngineFacts
 from ..events import Listener
+from ..extension_points import find_reference, load_extension
 from ..machine import Gpu
 from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest, RemoteAccess
@@ -156,5 +157,10 @@ def make_engine(
     Raises:
         ConfigError: no engine has this name.
     """
-    make: Any = engine_facts(access.engine)
-    return cast(LaunchEngine, make(access, listener=listener, deadline_s=deadline_s))
+    reference = find_reference("engine", ENGINES, access.engine, where="--launcher")
+
+    def make(kind: Any) -> Any:
+        return kind(access, listener=listener, deadline_s=deadline_s)
+
+    made = load_extension("engine", reference, make, "(access, *, listener, deadline_s)")
+    return cast(LaunchEngine, made)

@@ -148,8 +148,10 @@ def require_rates(cluster: ClusterSpec) -> None:
         )
 
 
-def require_equal_nodes(cluster: ClusterSpec) -> None:
-    """Refuse a mixed cluster when clusters are compared or a script is planned by pieces.
+def require_equal_nodes(cluster: ClusterSpec, remedy: str = "ask for each kind by itself") -> None:
+    """Refuse a mixed cluster for text generation, compared clusters or a script by pieces.
+
+    ``remedy`` is what to do, as the end of the sentence.
 
     Raises:
         ConfigError: its nodes, links or prices differ.
@@ -157,10 +159,10 @@ def require_equal_nodes(cluster: ClusterSpec) -> None:
     if cluster.are_nodes_equal and len({device.name for device in cluster.devices}) == 1:
         return
     kinds = {f"{len(node.devices)}x{node.devices[0].name}" for node in cluster.nodes}
-    raise ConfigError(
-        f"This needs equal nodes, but the cluster mixes {', '.join(sorted(kinds))} or their links "
-        "and prices; plan it alone, with --model and without a script, or each kind by itself."
-    )
+    unlike = "has nodes with different links or prices"
+    if len(kinds) > 1:
+        unlike = f"mixes {' and '.join(sorted(kinds))}"
+    raise ConfigError(f"This needs equal nodes, but the cluster {unlike}; {remedy}.")
 
 
 def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
@@ -310,7 +312,9 @@ def equal_machines(request: PlanRequest) -> tuple[Machine, tuple[ChosenPrice | N
         ConfigError: nodes differ, the training cannot run on them, or a price is missing.
     """
     training = request.training
-    require_equal_nodes(training.cluster)
+    require_equal_nodes(
+        training.cluster, "plan this cluster without others, or each kind by itself"
+    )
     check_training(training)
     return machine_of(training.cluster), chosen_prices(request)
 

@@ -183,7 +183,8 @@ def refuse_runs(request: PlanRequest) -> None:
     flags = ("--measured", "--verify", "--verify-budget")
     for flag in (name for name in flags if name in request.training.given):
         raise ConfigError(
-            f"{flag} needs a --model whose architecture is known and equal nodes; omit it."
+            f"{flag} is only for the usual ranking of a --model with a known architecture on "
+            f"equal nodes; omit {flag}."
         )
 
 

@@ -29,7 +29,7 @@ from autoconf_launch.core import (
 )
 
 from ..exporters import BASE_EXPORTERS, EXPORTERS, LAYOUT_EXPORTERS
-from ..extension_points import load_reference, references
+from ..extension_points import load_extension, references
 from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
@@ -281,7 +281,7 @@ def _find_exporter(framework: str, ours: Sequence[str], problem: str) -> Exporte
     names = (*ours, *(known.keys() - EXPORTERS.keys()))
     if framework not in names:
         raise ConfigError(f"{problem}; {nearest_known(framework, names)}")
-    exporter: Exporter = load_reference(known[framework])
+    exporter: Exporter = load_extension("exporter", known[framework])
     return exporter
 
 

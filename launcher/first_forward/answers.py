@@ -373,7 +373,8 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PlanAnswer:
         ConfigError: nodes differ, no rates of their GPUs are known, or real runs are given.
     """
     training, started_s = request.training, time.perf_counter()
-    require_equal_nodes(training.cluster)
+    remedy = "give --model in place of the script, or plan each kind by itself"
+    require_equal_nodes(training.cluster, remedy)
     require_rates(training.cluster)
     refuse_runs(request)
     asked = PiecesQuestion(script=script, training=training)

@@ -43,6 +43,7 @@ _LAUNCHER_MODULES = (
     "accelerate.commands.launch",
 )
 _DIVIDER = "--"
+_SCRIPT = re.compile(r"[^-].*\.py")
 _STAGES = {"FullyShardedDataParallel": 3}
 _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
@@ -52,9 +53,18 @@ _ARCHITECTURE_ALONE = (
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """A verb's own arguments, and the command after ``--``; None without a command."""
+    """A verb's own arguments, and the command after ``--``; None without a command.
+
+    Raises:
+        ConfigError: a script is among the arguments.
+    """
     words = list(arguments)
     if _DIVIDER not in words:
+        if script := next((word for word in words if _SCRIPT.fullmatch(word)), None):
+            raise ConfigError(
+                f"The script {script} must follow --, after the flags; write "
+                f"-- python {script} and its arguments."
+            )
         return words, None
     place = words.index(_DIVIDER)
     return words[:place], tuple(words[place + 1 :])

@@ -281,6 +281,13 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
     if answer.parts is not None:
         yield from _parts_notes(answer, answer.parts)
+        if answer.cluster.are_nodes_equal and answer.request.degrees is None:
+            flag = "--layer-times" if answer.request.layer_times else "--csv-form fasop"
+            flag = "--pareto" if answer.request.pareto else flag
+            yield (
+                f"{flag} searches neither context parallelism, virtual stages, recomputation of "
+                "some blocks nor offload: the same plan without it does, and may be faster."
+            )
     elif answer.script and request.top is not None:
         yield (
             "One row for each ZeRO stage and recomputation: its fastest micro-batch. --top 0 "

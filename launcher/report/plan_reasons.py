@@ -237,7 +237,7 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
         )
     return (
         f"no layout is within the limits: the fastest that fits {text} for all tokens, but "
-        f"{' and '.join(limits)}; --gpus-needed counts the GPUs that are."
+        f"{' and '.join(limits)}; --gpus-needed finds a number of GPUs that is."
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from functools import singledispatchmethod
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
@@ -21,7 +22,7 @@ from autoconf_launch.autotuner.space import Record, Trial
 from autoconf_launch.core import ConfigError, KnobValue
 
 from ..events import Event, Finished, ModelProfiled, TrialFinished
-from ..extension_points import find_reference, load_reference
+from ..extension_points import find_reference, load_extension
 from ..input_file import input_text
 from ..request import LaunchRequest, TrackingChoice
 
@@ -340,7 +341,7 @@ def read_key(path: str) -> str:
 
 
 def _require(name: str, reference: str) -> None:
-    package = load_reference(reference).requires
+    package = load_extension("tracker", reference, attrgetter("requires"))
     found = find_spec(package)
     if found is None or found.origin is None:  # a folder of that name is no library
         raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -145,7 +145,10 @@ def read_job(
     cluster = _find_cluster(request, listener)
     with _naming_file(source):
         user = dialect.read(source, world_size=_ranks(request, cluster))
+    by_flag = "tuner_type" in dict(source.words.overrides)
+    with nullcontext() if by_flag else _naming_file(source):
         load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
+    with _naming_file(source):
         space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     _check_memory_limit(request, cluster)
     budget = read_time_budget(request, cluster, began_s)

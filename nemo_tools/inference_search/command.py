@@ -93,8 +93,9 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
     is_ours = prepared.machines is None and isinstance(halves[0], TrainingHalf)
     if is_ours and (request.submit_only or request.collect):
         raise ConfigError(
-            "--submit-only and --collect are for NeMo's runs on Slurm; runs of our runtime are "
-            "watched: omit them, and the same command goes on after an end."
+            "--submit-only and --collect are for NeMo's runs on Slurm, but these runs are our "
+            "runtime's; omit the flag: the command waits for its runs, and resumes if it is "
+            "repeated."
         )
     if request.submit_only:
         yield _queue(request, words, prepared.settings, halves)

@@ -28,7 +28,7 @@ from autoconf_launch.core import (
     ResultsFolderError,
     encode,
 )
-from autoconf_launch.launcher.extension_points import find_reference, load_reference
+from autoconf_launch.launcher.extension_points import find_reference, load_extension
 from autoconf_launch.launcher.results import read_file
 
 INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
@@ -173,7 +173,8 @@ class LoadTestingEngine(InferenceEngine, Protocol):
 def load_engine(name: str) -> InferenceEngine:
     """The engine of this name."""
     found = find_reference("inference_engine", INFERENCE_ENGINES, name, where="engine")
-    return cast(InferenceEngine, load_reference(found)())
+    made = load_extension("inference_engine", found, lambda kind: kind(), "no arguments")
+    return cast(InferenceEngine, made)
 
 
 def read_figures(run: EngineRun) -> Outcome:
