@@ -200,7 +200,6 @@ class Parameter:
             ConfigError: it is wrong.
         """
         unit, is_listed = self.asked.unit, self.asked.unit.action == "append"
-        where = self.name
         if value is None and self.is_open:
             return None
         if self.asked.parts:
