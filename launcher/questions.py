@@ -294,7 +294,7 @@ def validate(asked: ValidateQuestion, files: str | Path | Iterable[str | Path]) 
 
 
 def _each(name: str, values: object, refuse: Callable[[Any], str | None]) -> list[Any]:
-    """One value as a list, or each of several.
+    """A single value as a list, or several as they are.
 
     Raises:
         ConfigError: one is wrong, or there are neither one nor several.

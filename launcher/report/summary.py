@@ -76,7 +76,7 @@ def table_text(summary: Summary) -> str:
 
 
 def scale_text(decision: Decision) -> str:
-    """How the speeds of the playoff's configurations are comparable; empty if none is computed."""
+    """Sentence on how speeds of the playoff compare; empty if none is computed."""
     if not decision.computed:
         return ""
     own = "verification run" if decision.is_verified else "playoff rounds"
