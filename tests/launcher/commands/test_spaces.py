@@ -97,7 +97,7 @@ def test_without_a_configuration_the_shipped_spaces_are_shown(config: str) -> No
 
 
 def test_what_would_end_a_tune_ends_this_too(config: str) -> None:
-    with pytest.raises(ConfigError, match="tuner_num_trials is '0'"):
+    with pytest.raises(ConfigError, match="--tuner_num_trials '0' must be"):
         show("--tuner_num_trials=0", "--config", config)
     with pytest.raises(ConfigError, match="Unknown flag --confg"):
         show("--confg", config)
