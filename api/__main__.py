@@ -13,7 +13,10 @@ def main() -> int:
 
     if is_usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return cli.main()
+    code = cli.main()
+    if is_usual:  # a second Ctrl-C would end a finished command by the signal in place of its code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import shlex
-import sys
 from typing import Any
 
 import pytest
+import tomlkit
 import yaml
 
 from autoconf_launch.core import Candidate, ConfigError, Layout, Offload, RawConfig
@@ -87,8 +87,4 @@ def test_toml_reads_back_what_was_written(value: Any) -> None:
 
 
 def toml(text: str) -> dict[str, Any]:
-    if sys.version_info < (3, 11):
-        pytest.skip("tomllib needs Python 3.11")
-    import tomllib
-
-    return tomllib.loads(text)
+    return tomlkit.parse(text).unwrap()
