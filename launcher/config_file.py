@@ -150,6 +150,15 @@ def compose_yaml(text: str) -> yaml.Node | None:
     return node
 
 
+def top_keys(text: str) -> tuple[str, ...] | None:
+    """Keys at the top of a YAML or JSON text; None if it is not such a text."""
+    node = compose_yaml(text)
+    if node is None:
+        return None
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return tuple(str(key.value) for key, _ in pairs)
+
+
 def _load_yaml(text: str, loader: type[_UniqueKeys]) -> Any:
     _check_size(text, loader)
     return yaml.load(text, Loader=loader)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
 
-from ..config_file import compose_yaml, read_config, read_document
+from ..config_file import read_config, read_document, top_keys
 from ..dialects import decode_document, framework_facts
 from ..flags import is_for_tune, own_flag
 from ..input_file import is_file
@@ -50,8 +50,7 @@ _READ_OURS = ("autoconf_launch", "deepspeed")
 """Packages that read a document with our keys."""
 _OURS = ("native", "deepspeed")
 """Dialects of such a document."""
-_YAML_SUFFIXES = (".yaml", ".yml")
-_SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", *_YAML_SUFFIXES)
+_SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
 
 
 class _Named(NamedTuple):
@@ -115,9 +114,9 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
     try:
         read = read_document(path)
     except ConfigError:
-        is_yaml = path.suffix.lower() in _YAML_SUFFIXES
-        if may_be_its_own and is_yaml and compose_yaml(plain_text(path)) is not None:
-            return None  # with tags of its own
+        names = top_keys(plain_text(path)) if may_be_its_own else None
+        if names is not None and not keys.is_surely_ours(RawConfig(dict.fromkeys(names, True))):
+            return None  # with tags of its own, say
         raise
     if may_be_its_own and not keys.is_surely_ours(read.config):
         return None

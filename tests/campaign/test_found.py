@@ -181,12 +181,13 @@ def test_a_table_that_is_one_long_line(tmp_path: Path) -> None:
     assert "table.csv:1: it has 300001 columns, but must have 1000 at most" in said
 
 
-def test_a_number_that_hjson_cannot_read_is_refused_by_its_key(tmp_path: Path) -> None:
-    huge = change(SOUND_CONFIG, ("gradient_clipping",), 10**400)
-    (tmp_path / "broken.hjson").write_text(json.dumps(huge))
+@pytest.mark.parametrize("name", ["broken.hjson", "broken.yaml", "broken.json"])
+def test_a_number_that_is_too_large_is_refused_by_its_key(tmp_path: Path, name: str) -> None:
+    huge = change(SOUND_CONFIG, ("gradient_accumulation_steps",), 10**398)
+    (tmp_path / name).write_text(json.dumps(huge))
     (tmp_path / "script.py").write_text(SCRIPT)
-    argv = ("--autotuning=tune", "--num_gpus=1", "script.py", "--config", "broken.hjson")
-    assert "gradient_clipping is a whole number beyond" in refusal(tmp_path, argv, "broken.hjson")
+    argv = ("--autotuning=tune", "--num_gpus=1", "script.py", "--config", name)
+    assert "gradient_accumulation_steps is a whole number" in refusal(tmp_path, argv, name)
 
 
 def test_a_text_part_whose_type_is_an_object(tmp_path: Path) -> None:
