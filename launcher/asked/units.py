@@ -433,27 +433,30 @@ SHOWN = replace(_ROWS, read=lambda text: _ROWS.read(text) or None, reads_whole=T
 SEQUENCE = quantity("S", "must be a number of tokens, such as 8192 or 8k", _BINARY, SIZE, int)
 """Contexts go by powers of two, so a k is 1024."""
 _COUNT = quantity(
-    *("T", "must be tokens, such as 300B or 15T", _DECIMAL),
-    *(whole(1, _MOST_TOKENS), int),
+    "T", "must be tokens, such as 300B or 15T", _DECIMAL, whole(1, _MOST_TOKENS), int
 )
 TOKENS = replace(_COUNT, read=_read_tokens)
 BILLIONS = replace(_AMOUNT, metavar="N", read=_read_billions)
 _SIZE_IN_BYTES = quantity(
-    *("SIZE", "is not a size; write for example 2GB or 512MiB", _BYTES),
-    *(whole(1, _MOST_TOKENS), int),
+    "SIZE",
+    "is not a size; write for example 2GB or 512MiB",
+    _BYTES,
+    whole(1, _MOST_TOKENS),
+    int,
 )
 BYTES = replace(_SIZE_IN_BYTES, read=_read_bytes)
 USD = quantity("USD", "must be an amount in USD, such as 250000 or 5M", _DECIMAL, _AMOUNT)
 PRICE = quantity("USD", "must be a number above 0 (price in USD)", _PLAIN, _AMOUNT)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
 _ANY_PERCENT = quantity(
-    *("PERCENT", "must be a percentage from 0 to below 100", {"": 0.01, "%": 0.01}),
-    SHARE,
+    "PERCENT", "must be a percentage from 0 to below 100", {"": 0.01, "%": 0.01}, SHARE
 )
 PERCENT = replace(_ANY_PERCENT, read=_read_percent)
 SECONDS = quantity(
-    *("S", "is not a time; write for example 90, 90s or 10m"),
-    *({"": 1, "s": 1, "m": 60, "h": 3600}, _AMOUNT),
+    "S",
+    "is not a time; write for example 90, 90s or 10m",
+    {"": 1, "s": 1, "m": 60, "h": 3600},
+    _AMOUNT,
 )
 DURATION = quantity("TIME", "must be a time with its unit, such as 5d or 12h", _SECONDS, _AMOUNT)
 MILLISECONDS = quantity("MS", "must be milliseconds above 0, such as 2000", _PLAIN, _AMOUNT)
