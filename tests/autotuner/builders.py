@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import yaml
 
 from autoconf_launch.autotuner.cost import LayoutColumns
 from autoconf_launch.autotuner.space import (
@@ -17,10 +18,31 @@ from autoconf_launch.autotuner.space import (
     Record,
     Trial,
 )
-from autoconf_launch.core import Architecture, Candidate, Layout, MemoryUse
+from autoconf_launch.core import (
+    Architecture,
+    Candidate,
+    Layout,
+    MemoryUse,
+    Offload,
+    Recompute,
+)
 
-OneLayout = Layout | Mapping[str, Any]
-"""A layout, or its fields that differ from the default, with ``extras`` for other knobs."""
+OneLayout = Layout | Candidate | Mapping[str, Any] | str
+"""A layout, its words, or its fields that differ from the default, with ``extras`` for others."""
+
+DEGREES = {
+    "dp": "data_parallel",
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "vpp": "virtual_pipeline",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+    "zero": "zero_stage",
+    "micro": "micro_batch",
+    "acc": "accumulation",
+}
+KINDS: dict[str, Callable[[str], Any]] = {"recompute": Recompute, "offload": Offload}
+SPLITS = {"split": "pipeline_split", "micros": "micro_batch_split"}
 
 
 def architecture(
@@ -34,23 +56,47 @@ def architecture(
 
 
 def table(*rows: OneLayout) -> CandidateTable:
-    return CandidateTable.from_candidates([_candidate(one) for one in rows])
+    return CandidateTable.from_candidates([as_candidate(one) for one in rows])
 
 
 def layouts(*rows: OneLayout) -> LayoutColumns:
     return LayoutColumns.from_table(table(*rows))
 
 
-def _candidate(one: OneLayout) -> Candidate:
+def as_candidate(one: OneLayout) -> Candidate:
+    if isinstance(one, Candidate):
+        return one
     if isinstance(one, Layout):
         return Candidate(layout=one)
-    fields = dict(one)
+    fields = _fields(one) if isinstance(one, str) else dict(one)
     extras = fields.pop("extras", ())
     return Candidate(layout=Layout(**fields), extras=extras)
 
 
-def trial_of(number: int = 1, what: OneLayout | Candidate = Layout(), name: str = "") -> Trial:  # noqa: B008
-    candidate = what if isinstance(what, Candidate) else _candidate(what)
+def layout(words: str = "", **fields: Any) -> Layout:
+    return Layout(**{**_fields(words), **fields})
+
+
+def _fields(words: str) -> dict[str, Any]:
+    """Fields of ``dp=8 zero=3 recompute=full split=3,1 sp``; all other words are extras."""
+    fields: dict[str, Any] = {}
+    for word in words.split():
+        name, _, value = word.partition("=")
+        if name == "sp":
+            fields["sequence_parallel"] = True
+        elif name in DEGREES:
+            fields[DEGREES[name]] = int(value)
+        elif name in KINDS:
+            fields[name] = KINDS[name](value)
+        elif name in SPLITS:
+            fields[SPLITS[name]] = tuple(int(part) for part in value.split(","))
+        else:
+            fields["extras"] = (*fields.get("extras", ()), (name, yaml.safe_load(value)))
+    return fields
+
+
+def trial_of(number: int = 1, what: OneLayout = Layout(), name: str = "") -> Trial:  # noqa: B008
+    candidate = as_candidate(what)
     return Trial(number=number, name=name or f"t{number}", candidate=candidate, space="z0")
 
 

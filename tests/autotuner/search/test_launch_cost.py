@@ -12,6 +12,7 @@ import pytest
 from autoconf_launch.autotuner.search import (
     SearchLimits,
     StopKind,
+    StopReason,
     Study,
     baseline_trial,
     start_bound_s,
@@ -24,7 +25,7 @@ from autoconf_launch.autotuner.space import (
     Floats,
     GlobalBatchRule,
     KnobChoice,
-    Measurement,
+    Outcome,
     Prediction,
     PredictionTable,
     Record,
@@ -35,6 +36,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report import stop_sentence
 
+from ..builders import measurement, prediction_table, table
 from ..conftest import candidate, failure_of, record, steps_of
 
 STEPS = 5
@@ -42,10 +44,10 @@ START_S = 3.0
 
 
 def step_bounds_s(
-    table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
+    rows: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
 ) -> Floats:
     """Bounds of single steps, of launches without any start."""
-    bounds = LaunchBounds(table, predictions, steps=1)
+    bounds = LaunchBounds(rows, predictions, steps=1)
     for told in (*records, *records[-1:]):
         bounds.add(replace(told, wall_s=0.0, trial=replace(told.trial, number=1)))
     return bounds.seconds_C
@@ -61,13 +63,7 @@ def any_batch(micro: int = 4) -> SearchSpace:
 def with_room(space: SearchSpace) -> PredictionTable:
     """All fits in memory, and nothing is known of time: a script of somebody else."""
     count = len(space.table)
-    return PredictionTable(
-        peak_bytes_C=np.full(count, 1.0),
-        step_s_C=np.full(count, np.nan),
-        band=None,
-        how="",
-        limit_bytes=1e9,
-    )
+    return prediction_table([np.nan] * count, [1.0] * count, limit_bytes=1e9)
 
 
 def grows(micro: int) -> float:
@@ -108,22 +104,31 @@ def search(seconds: float | None, tuner: str = "model_based") -> Clock:
     return Clock(Study(space, with_room(space), settings, limits=limits)).run()
 
 
-@pytest.mark.parametrize("seconds", [20.0, 42.0, 63.0, 120.0])
+def end(study: Study) -> StopReason:
+    reason = study.stop_reason()
+    assert reason is not None
+    return reason
+
+
+@pytest.mark.parametrize("seconds", [20.0, 63.0])
 @pytest.mark.parametrize("tuner", ["model_based", "gridsearch", "random"])
 def test_a_search_ends_within_its_time(seconds: float, tuner: str) -> None:
     assert search(seconds, tuner).now_s <= seconds
 
 
-def test_a_search_climbs_from_the_users_micro_batch() -> None:
-    micros = search(None).micros
-    highest = [max(micros[:place]) for place in range(1, len(micros))]
-    assert all(here <= 4 * before for before, here in zip(highest, micros[1:], strict=True))
+def test_a_search_without_a_budget_climbs_from_the_users_micro_batch_to_the_end() -> None:
+    clock = search(None)
+    highest = [max(clock.micros[:place]) for place in range(1, len(clock.micros))]
+    pairs = zip(highest, clock.micros[1:], strict=True)
+    assert all(here <= 4 * before for before, here in pairs)
+    assert end(clock.study).kind is StopKind.EXPLORED
+    assert not clock.study.extend(1e6, elapsed_s=clock.now_s)
 
 
 def test_a_search_that_time_ended_goes_on_with_more_of_it() -> None:
     clock = search(42.0)
-    tried = len(clock.tried)
-    why = clock.study.stop_reason()
+    tried, why = len(clock.tried), end(clock.study)
+    assert clock.now_s <= 42.0
     assert not clock.study.extend(43.0, elapsed_s=clock.now_s)
     assert clock.study.stop_reason() == why
     assert clock.study.extend(90.0, elapsed_s=clock.now_s)
@@ -131,16 +136,22 @@ def test_a_search_that_time_ended_goes_on_with_more_of_it() -> None:
     assert clock.now_s <= 90.0
 
 
-def test_a_search_that_is_complete_does_not_go_on() -> None:
-    clock = search(None)
-    assert not clock.study.extend(1e6, elapsed_s=clock.now_s)
+def test_the_end_names_the_budget_without_room_for_another_trial() -> None:
+    reason = end(search(20.0).study)
+    assert (reason.kind, reason.budget) == (StopKind.BUDGET, "20 s")
+    assert reason.no_room is not None
+    assert "budget of 20 s had no room" in stop_sentence(reason)
 
 
-def test_what_there_is_no_time_for_is_said() -> None:
-    reason = search(20.0).study.stop_reason()
-    assert reason is not None
-    assert reason.kind is StopKind.BUDGET
-    assert "The budget of 20 s had no room for another trial: of the " in stop_sentence(reason)
+def started(
+    limits: SearchLimits, outcome: Outcome | None = None, wall_s: float = 0.0, step_s: float = 1.0
+) -> Study:
+    """A study whose baseline ended after ``wall_s``."""
+    study = Study(any_batch(), with_room(any_batch()), AutotuningSettings(), limits=limits)
+    (first,) = study.ask(1, 0.0)
+    outcome = outcome or replace(steps_of(first, step_s), first_step=3)
+    study.tell(Record(trial=first, outcome=outcome, wall_s=wall_s))
+    return study
 
 
 @pytest.mark.parametrize(("left_s", "starts"), [(9.0, False), (10.0, True)])
@@ -148,63 +159,51 @@ def test_until_something_can_be_compared_what_is_expected_to_end_in_time_starts(
     left_s: float, starts: bool
 ) -> None:
     """Time that remains has no other use then; a bound on the same launch is 12 s."""
-    limits = SearchLimits(seconds=8.0 + left_s)
-    study = Study(any_batch(), None, AutotuningSettings(), limits=limits)
-    (first,) = study.ask(1, 0.0)
-    outcome = replace(steps_of(first, 1.0), first_step=3)
-    study.tell(Record(trial=first, outcome=outcome, wall_s=8.0))
+    study = started(SearchLimits(seconds=8.0 + left_s), wall_s=8.0)
     assert bool(study.ask(1, 8.0)) is starts
-
-
-def test_without_a_budget_nothing_is_too_long() -> None:
-    reason = search(None).study.stop_reason()
-    assert reason is not None
-    assert reason.kind is StopKind.EXPLORED
-
-
-def test_a_baseline_that_the_budget_ended_ends_the_study() -> None:
-    study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=10.0))
-    (first,) = study.ask(1, 0.0)
-    study.tell(record(first, failure_of(FailureKind.PREEMPTED, "the budget was spent")))
-    reason = study.stop_reason()
-    assert reason is not None
-    assert (reason.kind, reason.is_error) == (StopKind.NOTHING_MEASURED, True)
 
 
 def test_the_first_comparison_may_use_time_that_nothing_else_could() -> None:
     """7.5 s are left for launches of about 6 s, which would take 7.6 s with the usual margin."""
     limits = SearchLimits(seconds=10.0, whole_s=14.0, ending_s=0.5)
-    study = Study(any_batch(), with_room(any_batch()), AutotuningSettings(), limits=limits)
-    (first,) = study.ask(1, 0.0)
-    study.tell(Record(trial=first, outcome=steps_of(first, 0.01), wall_s=6.0))
+    study = started(limits, wall_s=6.0, step_s=0.01)
     (second,) = study.ask(1, 6.0)
     study.tell(Record(trial=second, outcome=steps_of(second, 0.01), wall_s=2.0))
     assert study.ask(1, 8.0) == ()
 
 
+INTERRUPTED = failure_of(FailureKind.PREEMPTED, "the budget was spent")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind"), [(10.0, StopKind.NOTHING_MEASURED), (None, StopKind.BASELINE_FAILED)]
+)
+def test_a_baseline_that_was_interrupted_failed_only_without_a_budget(
+    seconds: float | None, kind: StopKind
+) -> None:
+    reason = end(started(SearchLimits(seconds=seconds), INTERRUPTED))
+    assert (reason.kind, reason.is_error) == (kind, True)
+
+
 def test_a_trial_that_the_budget_ended_was_not_tried() -> None:
-    study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=60.0))
-    (first,) = study.ask(1, 0.0)
-    study.tell(Record(trial=first, outcome=steps_of(first, 0.1), wall_s=1.0))
+    study = started(SearchLimits(seconds=60.0), wall_s=1.0, step_s=0.1)
     (second,) = study.ask(1, 1.0)
-    study.tell(record(second, failure_of(FailureKind.PREEMPTED, "the budget was spent")))
-    assert [r.trial for r in study.records] == [first]
+    study.tell(record(second, INTERRUPTED))
+    assert [r.trial.number for r in study.records] == [0]
     assert study.ask(1, 59.0) == ()
-    reason = study.stop_reason()
-    assert reason is not None
-    assert reason.kind is StopKind.BUDGET
+    assert end(study).kind is StopKind.BUDGET
 
 
 def ran(micro: int, step_s: float, *, stage: int = 0, accumulation: int = 1) -> Record:
     trial = baseline_trial(candidate(stage=stage, micro=micro, accumulation=accumulation))
-    outcome = Measurement(step_s=(step_s,) * 3, samples_per_step=1, world_size=2, first_step=3)
+    outcome = replace(measurement(*(step_s,) * 3), first_step=3)
     return Record(trial=trial, outcome=outcome, wall_s=2.0 + 5 * step_s)
 
 
 def bounds(records: list[Record], *others: tuple[int, int, int]) -> list[float]:
     """Bounds of rows of (stage, micro-batch, accumulation)."""
-    rows = [candidate(stage=s, micro=m, accumulation=a) for s, m, a in others]
-    return [*map(float, step_bounds_s(CandidateTable.from_candidates(rows), None, records))]
+    rows = table(*(candidate(stage=s, micro=m, accumulation=a) for s, m, a in others))
+    return [*map(float, step_bounds_s(rows, None, records))]
 
 
 def test_a_step_is_bounded_by_the_samples_of_the_nearest_measured_one() -> None:
@@ -225,9 +224,9 @@ def test_another_structure_may_be_slower() -> None:
 def test_a_prediction_scales_with_its_band() -> None:
     before = Prediction(peak_bytes=1, step_s=0.5, band=0.3, how="")
     told = replace(ran(8, 1.0), prediction=before)
-    table = CandidateTable.from_candidates([candidate(stage=3, micro=8)])
-    known = PredictionTable(peak_bytes_C=np.ones(1), step_s_C=np.array([0.75]), band=0.3, how="")
-    found = step_bounds_s(table, known, [told])
+    other = table(candidate(stage=3, micro=8))
+    known = prediction_table([0.75], [1.0], band=0.3)
+    found = step_bounds_s(other, known, [told])
     assert found[0] == pytest.approx(1.25 * 1.0 * 1.5 * 1.3)
 
 
@@ -239,12 +238,3 @@ def test_before_anything_was_measured_there_is_no_bound() -> None:
 
 def test_a_start_is_what_a_launch_took_beside_its_steps() -> None:
     assert start_bound_s([ran(8, 1.0)]) == pytest.approx(2.5)
-
-
-def test_what_was_interrupted_without_a_budget_failed() -> None:
-    study = Study(any_batch(), None, AutotuningSettings())
-    (first,) = study.ask(1, 0.0)
-    study.tell(record(first, failure_of(FailureKind.PREEMPTED)))
-    reason = study.stop_reason()
-    assert reason is not None
-    assert reason.kind is StopKind.BASELINE_FAILED
