@@ -46,28 +46,19 @@ def step_s(spec: ModelSpec = MODEL, **layout: Any) -> float:
     return float(profiled_step_parts(table(layout), replace(ADAM, model=spec), None).step_s_C[0])
 
 
-def test_a_step_is_its_micro_batches_and_one_update() -> None:
+def test_a_step_is_its_micro_batches_recomputed_and_one_update_of_shards() -> None:
     assert step_s(micro_batch=4, accumulation=3) == pytest.approx(3 * (1 + 4 * 0.5) + 0.8)
-
-
-def test_sharded_state_makes_the_update_shorter() -> None:
     assert step_s(zero_stage=1, data_parallel=4) == pytest.approx(1.5 + 0.2)
-
-
-def test_full_recomputation_costs_a_forward_pass() -> None:
     assert step_s(recompute=Recompute.FULL) == pytest.approx(1.5 * 4 / 3 + 0.8)
 
 
-def test_without_timings_nothing_is_said() -> None:
+def test_without_timings_or_a_formula_nothing_is_said() -> None:
     assert np.isnan(step_s(replace(MODEL, timings=())))
-
-
-def test_timings_without_seconds_are_none() -> None:
     assert np.isnan(step_s(replace(MODEL, timings=time_it((1, 0.0), (2, 0.0)))))
-
-
-def test_layouts_without_a_formula_have_no_seconds() -> None:
     assert np.isnan(step_s(tensor_parallel=2))
+    # Only the user's own configuration is left of some spaces.
+    nothing = table({}).take([])
+    assert profiled_step_parts(nothing, replace(ADAM, model=MODEL), None).step_s_C.shape == (0,)
 
 
 def test_the_parts_add_up_to_the_step() -> None:
@@ -77,33 +68,18 @@ def test_the_parts_add_up_to_the_step() -> None:
     assert sum(parts_s) == pytest.approx(found.step_s_C[0])
 
 
-def test_a_table_without_a_row_has_no_times() -> None:
-    """Only the user's own configuration is left of some spaces."""
-    nothing = table({}).take([])
-    assert profiled_step_parts(nothing, replace(ADAM, model=MODEL), None).step_s_C.shape == (0,)
-
-
 def least_s(*timings: MicroBatchTiming, **layout: Any) -> float:
     return float(least_profiled_step_s(table(layout), replace(MODEL, timings=timings))[0])
 
 
-def test_the_least_time_leaves_out_launches_and_the_update() -> None:
+def test_the_least_time_is_of_samples_and_recomputation_alone() -> None:
     assert 0.8 * 4 * 0.5 < least_s(*MODEL.timings, micro_batch=4) < 4 * 0.5
-
-
-def test_the_least_time_is_of_all_samples_and_of_what_is_made_again() -> None:
     one = least_s(*MODEL.timings)
     many = least_s(*MODEL.timings, micro_batch=4, accumulation=3, recompute=Recompute.FULL)
     assert many == pytest.approx(one * 12 * 4 / 3)
-
-
-def test_a_repeat_that_was_faster_lowers_the_least_time() -> None:
     small, large = MODEL.timings
     ratio = least_s(small, replace(large, fastest_s=1.8)) / least_s(small, large)
     assert ratio == pytest.approx(0.3 / 0.5)
-
-
-def test_a_profile_that_shows_no_difference_bounds_nothing() -> None:
     assert least_s(*time_it((1, 2.0), (2, 2.0))) == 0.0
 
 

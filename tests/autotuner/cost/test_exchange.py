@@ -57,16 +57,10 @@ def test_each_collective_has_to_start(stage: int, started: int) -> None:
     assert seconds(STARTS, zero_stage=stage, accumulation=2) == pytest.approx(started)
 
 
-def test_buckets_are_reduced_beside_the_last_backward_pass() -> None:
+def test_exchanges_hide_behind_backward_passes_and_kernels() -> None:
     assert seconds(BYTES, busy_s=3.0) == pytest.approx(6.0 - 2.0)
-
-
-def test_on_a_gpu_sharded_weights_travel_beside_kernels() -> None:
     gpu = replace(BYTES, overlaps=True)
     assert seconds(gpu, zero_stage=3, busy_s=100.0) < seconds(gpu, zero_stage=3)
-
-
-def test_a_rank_alone_exchanges_nothing() -> None:
     table = CandidateTable.from_candidates([Candidate(layout=Layout(zero_stage=3))])
     assert runtime_exchange_s(table, WORKLOAD, STARTS, np.zeros(1)).tolist() == [0.0]
 
@@ -79,20 +73,11 @@ def cluster(*counts: int, name: str = "cpu (x86_64)", **links: Any) -> ClusterSp
     return ClusterSpec(nodes=tuple(nodes))
 
 
-def test_a_cluster_whose_links_are_not_known_has_no_network() -> None:
+def test_a_network_is_the_slowest_known_way_between_ranks() -> None:
     assert Network.of(cluster(2)) is None
-
-
-def test_one_rank_has_no_network() -> None:
     assert Network.of(cluster(1, link_bytes_per_s=5.0)) is None
-
-
-def test_between_nodes_the_slower_of_link_and_share_of_the_network_counts() -> None:
     found = Network.of(cluster(2, 2, link_bytes_per_s=50.0, network_bytes_per_s=20.0))
     assert found == Network(latency_s=0.0, bytes_per_s=10.0, overlaps=False)
-
-
-def test_only_gpus_hide_what_they_exchange() -> None:
     found = [
         Network.of(cluster(2, name=name, link_bytes_per_s=1.0)) for name in ("cpu (arm)", "A100")
     ]

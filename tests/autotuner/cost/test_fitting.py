@@ -35,10 +35,22 @@ def test_more_memory_never_makes_the_verdict_worse(
     assert more >= order.index(verdict(needed, limit))
 
 
-def test_single_changes_are_proposed_before_pairs() -> None:
+def test_remedies_fit_keep_the_batch_and_stand_single_and_fastest_first() -> None:
     found = remedies(ask(micro_batch=8, zero_stage=3), ROOMY)
     assert found
     assert {len(remedy.changes) for remedy in found} == {1}
+    start = ask(micro_batch=8)
+    for remedy in remedies(start, ROOMY):
+        assert remedy.verdict is not Verdict.NO
+        assert remedy.proposal.layout.global_batch == start.layout.global_batch
+        assert remedy.proposal.layout.world_size == 8
+    times = iter(range(100, 0, -1))
+
+    def seconds(proposals: Any) -> list[float]:
+        return [float(next(times)) for _ in proposals]
+
+    found = remedies(ask(micro_batch=8), ROOMY, seconds)
+    assert [remedy.step_s for remedy in found] == sorted(remedy.step_s or 0 for remedy in found)
 
 
 @pytest.mark.parametrize("framework", [Framework.FSDP, Framework.DEEPSPEED])
@@ -54,44 +66,20 @@ def test_trainers_that_shard_by_a_setting_are_offered_zero_3(
     assert any("zero=3" in one.changes for one in sharded)
 
 
-def test_what_is_proposed_fits_and_keeps_the_global_batch() -> None:
-    start = ask(micro_batch=8)
-    for remedy in remedies(start, ROOMY):
-        assert remedy.verdict is not Verdict.NO
-        assert remedy.proposal.layout.global_batch == start.layout.global_batch
-        assert remedy.proposal.layout.world_size == 8
-
-
-def test_the_fastest_remedy_stands_first() -> None:
-    times = iter(range(100, 0, -1))
-
-    def seconds(proposals: Any) -> list[float]:
-        return [float(next(times)) for _ in proposals]
-
-    found = remedies(ask(micro_batch=8), ROOMY, seconds)
-    assert [remedy.step_s for remedy in found] == sorted(remedy.step_s or 0 for remedy in found)
-
-
-def test_tensor_parallelism_beyond_a_node_is_not_proposed() -> None:
+def test_remedies_end_at_a_node_or_where_nothing_helps() -> None:
     found = remedies(ask(micro_batch=8), NodeLimits(device_bytes=80 * GB, gpus=2))
     assert all(remedy.proposal.layout.tensor_parallel <= 2 for remedy in found)
-
-
-def test_nothing_is_proposed_where_three_changes_do_not_help() -> None:
     large = replace(WORKLOAD, model=named_model("gpt3-1t"))
     assert remedies(replace(ask(), workload=large), NodeLimits(device_bytes=16 * GB, gpus=8)) == ()
 
 
-def test_offload_is_proposed_only_where_the_host_has_room() -> None:
-    """8 B weights of 16 bytes and more: 120 GiB."""
+def test_offload_is_proposed_where_the_host_has_room_and_taken_back_where_not() -> None:
+    # 8 B weights of 16 bytes and more: 120 GiB.
     tight = NodeLimits(device_bytes=24 * GB, gpus=8, host_bytes=64 * GB)
     start = ask(micro_batch=1, zero_stage=3)
     unknown = remedies(start, replace(tight, host_bytes=None))
     assert any(remedy.host_bytes for remedy in unknown)
     assert not any(remedy.host_bytes for remedy in remedies(start, tight))
-
-
-def test_what_is_offloaded_may_come_back() -> None:
     start = ask(zero_stage=3, offload=Offload.OPTIMIZER)
     limits = replace(ROOMY, host_bytes=1.0 * GB)
     assert remedies(start, limits)[0].changes == ("offload=none",)

@@ -19,15 +19,9 @@ def test_a_step_of_products_alone_gains_by_the_rates() -> None:
         assert found[precision] == pytest.approx(rate * 0.803 * 0.867 * FP32_S / FLOPS, rel=0.01)
 
 
-def test_what_is_not_a_product_takes_as_long() -> None:
+def test_only_products_gain_and_only_from_what_is_left() -> None:
     assert gains(Precision.FP32, FP32_S + 1.0) == {}
-
-
-def test_tf32_gains_by_16_bits_only() -> None:
     assert gains(Precision.TF32, FLOPS / 200e12).keys() == {Precision.BF16}
-
-
-def test_a_gpu_without_bf16_gains_by_fp16() -> None:
     assert gains(Precision.FP32, FLOPS / 13e12, "V100").keys() == {Precision.FP16}
 
 

@@ -39,14 +39,11 @@ def test_blackwell_s_own_attention_is_faster_than_portable_kernels(name: str) ->
     assert gpu.attention > gpu.reached * gpu.flash
 
 
-def test_racks_of_72_gpus_are_one_domain_of_links() -> None:
+def test_a_rack_is_one_domain_of_links() -> None:
     rack, nodes = machine("GB200"), machine("B200")
     assert (rack.gpus_per_node, rack.domain, nodes.domain) == (4, 72, 8)
     assert seconds(rack, 16) == pytest.approx(seconds(rack, 8), rel=0.2)
     assert seconds(nodes, 16) > 1.5 * seconds(nodes, 8)
-
-
-def test_experts_and_stages_inside_a_rack_send_by_its_links() -> None:
     rack, group = machine("GB200"), Group(ranks=np.full(1, 64), stride=np.full(1, 1))
     inside = float(all_to_all_s(rack, group, BUFFER)[0])
     assert inside < float(all_to_all_s(machine("B200"), group, BUFFER)[0]) / 4
@@ -55,10 +52,7 @@ def test_experts_and_stages_inside_a_rack_send_by_its_links() -> None:
         for n in (8, 72)
     )
     assert near < far / 4
-
-
-def test_groups_of_a_rack_share_all_its_cards() -> None:
-    """72 rings over the cards of 18 nodes have what 4 rings over those of one node have."""
+    # 72 rings over the cards of 18 nodes have what 4 rings over those of one node have.
     rack, group = machine("GB200"), Group(ranks=np.full(1, 4), stride=np.full(1, 72))
     one = Machine(
         accelerator=rack.accelerator,
@@ -111,14 +105,11 @@ def test_fp32_products_run_outside_the_tensor_cores(gpu: str, low: float, high: 
     assert low < reached < high
 
 
-def test_tf32_has_half_the_16_bit_rate_and_fp32_s_where_a_gpu_lacks_it() -> None:
+def test_attention_logits_and_products_in_fp32_run_at_its_rate() -> None:
     h100, v100 = machine("H100").accelerator, machine("V100").accelerator
     assert peak_flops_per_s(h100, Precision.TF32) == pytest.approx(989e12 / 2, rel=1e-3)
     assert peak_flops_per_s(v100, Precision.TF32) == peak_flops_per_s(v100, Precision.FP32)
     assert peak_flops_per_s(v100, Precision.FP32) == 15.7e12
-
-
-def test_attention_and_logits_of_a_training_in_fp32_are_fp32_too() -> None:
     on = machine("H100")
     in_fp32, in_bf16 = (
         Kernels(accelerator=on.accelerator, physics=on.physics, precision=precision)
@@ -128,7 +119,7 @@ def test_attention_and_logits_of_a_training_in_fp32_are_fp32_too() -> None:
     assert (in_fp32.widening, in_bf16.widening) == (2.0, 1.0)
 
 
-def test_forwarded_copies_leave_for_a_node_once() -> None:
+def test_copies_leave_for_a_node_once_if_forwarded_and_inside_it_one_by_one() -> None:
     nodes, group = machine("H100"), Group(ranks=np.full(1, 64), stride=np.full(1, 1))
     alone, forwarded = (
         float(all_to_all_s(nodes, group, BUFFER, copies=8, is_forwarded=x)[0])
@@ -136,9 +127,6 @@ def test_forwarded_copies_leave_for_a_node_once() -> None:
     )
     reached = 8 * (1 - (7 / 8) ** 8)
     assert forwarded == pytest.approx(alone * reached / 8, rel=1e-3)
-
-
-def test_copies_inside_a_node_are_sent_one_by_one() -> None:
     group = Group(ranks=np.full(1, 8), stride=np.full(1, 1))
     one, eight = (
         float(all_to_all_s(machine("H100"), group, BUFFER, copies=n, is_forwarded=True)[0])

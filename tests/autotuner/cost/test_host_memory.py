@@ -28,36 +28,21 @@ def each(workload: Workload = DEEPSPEED, **layout: Any) -> float:
     return need(workload, **layout) / parameters(LLAMA)
 
 
-def test_nothing_is_needed_where_nothing_is_offloaded() -> None:
+def test_offloaded_state_takes_published_bytes_a_weight() -> None:
     assert need(data_parallel=8, zero_stage=3) == 0
-
-
-def test_states_and_gradients_take_16_bytes_a_weight_and_weights_two_more() -> None:
-    """DeepSpeed's documentation, "Memory Requirements": 16 and 18, without its buffers."""
+    # DeepSpeed's documentation, "Memory Requirements": 16 and 18, without its buffers.
     assert each(data_parallel=8, zero_stage=2, offload=Offload.OPTIMIZER) == pytest.approx(16)
     assert each(data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS) == pytest.approx(18)
-
-
-def test_fsdp_offloads_fp32_weights_gradients_and_states() -> None:
     fsdp = replace(DEEPSPEED, software=Software(framework=Framework.FSDP))
     away = each(fsdp, data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS)
     assert away == pytest.approx(16)
 
 
-def test_without_zero_each_rank_of_a_node_has_its_own_copy() -> None:
+def test_ranks_of_a_node_share_what_is_sharded() -> None:
     assert each(data_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(8 * 16)
-
-
-def test_more_nodes_share_what_is_sharded() -> None:
     away = each(data_parallel=32, zero_stage=1, offload=Offload.OPTIMIZER)
     assert away == pytest.approx(16 / 4)
-
-
-def test_a_node_with_all_stages_has_the_embedding_once() -> None:
     assert each(pipeline_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(16)
-
-
-def test_two_ranks_need_no_more_than_all_ranks_do() -> None:
     away = each(data_parallel=2, zero_stage=1, offload=Offload.OPTIMIZER)
     assert away == pytest.approx(16)
 

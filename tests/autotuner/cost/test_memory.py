@@ -98,14 +98,16 @@ def test_gradients_outside_of_buckets_are_held_twice(in_buckets: bool, copies: i
     assert with_knob("gradient_as_bucket_view", in_buckets, 1)["copies"] == copies
 
 
-def test_larger_units_are_gathered_whole() -> None:
+def test_larger_units_and_those_gathered_ahead_are_held() -> None:
     # All 1000 weights (of 200 outside and twice 400), 400 gradients and the buffer for them.
     assert with_knob("blocks_per_unit", 2, 3)["gathered"] == 4000 + 1600 + 1600
-
-
-def test_units_gathered_ahead_are_held_too() -> None:
     # 200 outside and three blocks of 200; 200 gradients and the buffer for them.
     assert with_knob("forward_prefetch", 2, 3)["gathered"] == 3200 + 800 + 800
+    whole = ModelSpec(
+        grade=Grade.ARCHITECTURE,
+        blocks=(BlockSpec(name="model", parameters=1000, activation_bytes=1),),
+    )
+    assert parts(whole, zero_stage=3)["gathered"] == 4000 + 4000 + 4000
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_each_optimizer_has_its_own_state(workload: Workload, optimizer: int) ->
     assert parts(MODEL, workload)["optimizer"] == optimizer
 
 
-def test_optimizer_and_precision_come_from_the_configuration() -> None:
+def test_optimizer_precision_and_compiler_come_from_the_configuration() -> None:
     config = ResolvedConfig(
         layout=Layout(),
         precision=Precision.BF16,
@@ -149,27 +151,25 @@ def test_frozen_weights_have_no_gradients_and_no_state() -> None:
     assert (found["weights"], found["gradients"], found["optimizer"]) == (4000, 800, 1600)
 
 
-def test_autocast_under_ddp_keeps_16_bit_copies_of_weights() -> None:
+def test_autocast_casts_weights_and_fsdp_reduces_in_fp32() -> None:
     assert parts(MODEL, BF16)["gathered"] == 2000
-
-
-def test_fsdp_gathers_in_the_precision_of_the_run_and_reduces_in_fp32() -> None:
     # 600 weights and 200 gradients of 2 bytes, a buffer of 200 x 4.
     assert parts(MODEL, BF16, zero_stage=3)["gathered"] == 1200 + 400 + 800
 
 
-def test_a_model_without_repeated_blocks_is_gathered_whole() -> None:
-    whole = ModelSpec(
-        grade=Grade.ARCHITECTURE,
-        blocks=(BlockSpec(name="model", parameters=1000, activation_bytes=1),),
-    )
-    assert parts(whole, zero_stage=3)["gathered"] == 4000 + 4000 + 4000
-
-
-def test_full_recomputation_keeps_inputs_and_one_whole_block() -> None:
+def test_recomputation_keeps_inputs_or_products_and_one_whole_block() -> None:
     # A sample: 10 outside, four inputs of 20, and the other 80 of one block.
     found = parts(MODEL, recompute=Recompute.FULL)
     assert found["activations"] == pytest.approx(2 * (10 + 80 + 80))
+    # A sample: 10 outside, 20/34 of four blocks, and the other 14/34 of one.
+    found = parts(MODEL, recompute=Recompute.SELECTIVE)
+    assert found["activations"] == pytest.approx(2 * (10 + 400 * 20 / 34 + 100 * 14 / 34))
+    blind = replace(MODEL, blocks=(replace(MODEL.blocks[1], input_bytes=0),))
+    assert np.isnan(parts(blind, recompute=Recompute.FULL)["peak"])
+    first, rest = replace(MODEL.blocks[1], count=1), replace(MODEL.blocks[1], count=3)
+    apart = replace(MODEL, blocks=(MODEL.blocks[0], first, rest))
+    together = parts(MODEL, recompute=Recompute.FULL)
+    assert parts(apart, recompute=Recompute.FULL)["activations"] == together["activations"]
 
 
 def test_weights_that_are_copied_over_ranks_lie_in_larger_shards() -> None:
@@ -178,17 +178,6 @@ def test_weights_that_are_copied_over_ranks_lie_in_larger_shards() -> None:
     assert parts(MODEL, **layout, extras=(("shard_ranks", True),)) == every
     some = parts(MODEL, **layout, extras=(("shard_ranks", 2),))
     assert {some[name] / every[name] for name in ("weights", "gradients", "optimizer")} == {2.0}
-
-
-def test_selective_recomputation_keeps_the_products() -> None:
-    # A sample: 10 outside, 20/34 of four blocks, and the other 14/34 of one.
-    found = parts(MODEL, recompute=Recompute.SELECTIVE)
-    assert found["activations"] == pytest.approx(2 * (10 + 400 * 20 / 34 + 100 * 14 / 34))
-
-
-def test_full_recomputation_of_blocks_with_unknown_inputs_is_unknown() -> None:
-    blind = replace(MODEL, blocks=(replace(MODEL.blocks[1], input_bytes=0),))
-    assert np.isnan(parts(blind, recompute=Recompute.FULL)["peak"])
 
 
 def test_the_gradient_of_logits_is_counted() -> None:
@@ -203,9 +192,21 @@ def see(*bytes_of_1_and_2: int) -> tuple[MicroBatchTiming, ...]:
     )
 
 
-def test_measured_activations_weigh_more_than_the_sum_over_blocks() -> None:
+def test_traced_and_measured_activations_weigh_more_than_the_sum_over_blocks() -> None:
     found = parts(replace(MODEL, timings=see(150, 250)), micro_batch=8)
     assert found["activations"] == 50 + 8 * 100
+    # 12000 of weights and state; 30 fixed and 500 each beyond.
+    spec = replace(MODEL, timings=see(150, 250), traced_peaks=trace(forward=(12_530, 13_030)))
+    assert parts(spec, micro_batch=4)["activations"] == 30 + 4 * 500
+    peaks = trace(forward=(12_500, 13_000), backward=(16_700, 17_400), optimizer=(16_000, 16_000))
+    assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
+    # 12000 of weights and state, 4000 of gradients; the end of "backward" says nothing of samples.
+    peaks = trace(backward=(20_000, 20_000), accumulation=(16_700, 17_400))
+    assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
+    # A sample: 410 of pieces and 290 of the loss, which are more than what a block makes again.
+    peaks = trace(accumulation=(16_700, 17_400))
+    found = parts(replace(MODEL, traced_peaks=peaks), recompute=Recompute.FULL)
+    assert found["activations"] == pytest.approx(2 * (10 + 80 + 290))
 
 
 def test_fixed_bytes_under_autocast_are_casts_that_only_ddp_has() -> None:
@@ -219,37 +220,6 @@ def trace(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
         for phase, peaks in peaks_of_1_and_2.items()
         for n, peak in enumerate(peaks, 1)
     )
-
-
-def test_traced_activations_are_what_forward_adds_to_weights_and_state() -> None:
-    # 12000 of weights and state; 30 fixed and 500 each beyond.
-    spec = replace(MODEL, timings=see(150, 250), traced_peaks=trace(forward=(12_530, 13_030)))
-    assert parts(spec, micro_batch=4)["activations"] == 30 + 4 * 500
-
-
-def test_of_traced_phases_the_fullest_counts_without_its_gradients() -> None:
-    peaks = trace(forward=(12_500, 13_000), backward=(16_700, 17_400), optimizer=(16_000, 16_000))
-    assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
-
-
-def test_a_second_micro_batch_says_what_comes_beside_all_gradients() -> None:
-    # 12000 of weights and state, 4000 of gradients; the end of "backward" says nothing of samples.
-    peaks = trace(backward=(20_000, 20_000), accumulation=(16_700, 17_400))
-    assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
-
-
-def test_recomputation_makes_nothing_of_the_loss_less() -> None:
-    # A sample: 410 of pieces and 290 of the loss, which are more than what a block makes again.
-    peaks = trace(accumulation=(16_700, 17_400))
-    found = parts(replace(MODEL, traced_peaks=peaks), recompute=Recompute.FULL)
-    assert found["activations"] == pytest.approx(2 * (10 + 80 + 290))
-
-
-def test_the_first_of_equal_blocks_recomputes_although_its_weights_differ() -> None:
-    first, rest = replace(MODEL.blocks[1], count=1), replace(MODEL.blocks[1], count=3)
-    apart = replace(MODEL, blocks=(MODEL.blocks[0], first, rest))
-    together = parts(MODEL, recompute=Recompute.FULL)
-    assert parts(apart, recompute=Recompute.FULL)["activations"] == together["activations"]
 
 
 def test_gradients_of_a_single_micro_batch_come_after_the_loss() -> None:

@@ -67,20 +67,20 @@ def predict(*peaks_bytes: float) -> PredictionTable:
     )
 
 
-def test_memory_and_seconds_are_predicted_for_each_row() -> None:
+def test_memory_and_seconds_are_predicted_for_each_row_with_how() -> None:
     found = estimate(TABLE, WORKLOAD, cluster(1))
     # 10 weights of 16 bytes with their state, then 100 bytes and 1 s for each sample.
     assert found.peak_bytes_C.tolist() == [260, 360, 560]
     assert found.step_s_C.tolist() == [1.0, 2.0, 4.0]
-
-
-def test_a_prediction_says_how_it_was_made() -> None:
     assert estimate(TABLE, WORKLOAD, cluster(1)).how == (
         "memory by formula, time from 1 profiled micro-batches"
     )
+    found = estimate(TABLE, Workload(), cluster(1))
+    assert np.isnan(found.peak_bytes_C).all()
+    assert np.isnan(found.step_s_C).all()
 
 
-def test_gpus_need_room_to_update_all_weights_at_once() -> None:
+def test_gpus_need_context_and_room_to_update_all_weights_at_once() -> None:
     small = replace(MODEL, blocks=(BlockSpec(name="model", parameters=10, activation_bytes=1),))
     on_cpu, on_gpu = (
         estimate(TABLE, replace(WORKLOAD, model=small), cluster(1, name))
@@ -91,31 +91,16 @@ def test_gpus_need_room_to_update_all_weights_at_once() -> None:
     outside = parts["context"] + parts["fragmentation"] + parts["communication"]
     more = on_gpu.peak_bytes_C - outside - on_cpu.peak_bytes_C
     assert more.tolist() == pytest.approx([39, 38, 36])
-
-
-def test_a_peak_on_a_gpu_is_what_the_driver_counts() -> None:
     parts = dict(estimate(TABLE, WORKLOAD, cluster(1, "NVIDIA H200")).memory_parts)
     assert set(parts["context"]) == {CONTEXT_BYTES}
     assert (parts["fragmentation"] > 0).all()
 
 
-def test_without_a_model_everything_is_unknown() -> None:
-    found = estimate(TABLE, Workload(), cluster(1))
-    assert np.isnan(found.peak_bytes_C).all()
-    assert np.isnan(found.step_s_C).all()
-
-
-def test_rows_are_dropped_only_beyond_the_band() -> None:
+def test_rows_are_dropped_only_if_they_are_known_to_be_beyond_the_band() -> None:
     rule = memory_rule(predict(100, 124, 126), cluster(100), band=0.2)
     assert rule.keep(TABLE).tolist() == [True, True, False]
-
-
-def test_rows_of_unknown_need_are_kept() -> None:
     rule = memory_rule(predict(np.nan, 1, 1e9), cluster(100))
     assert rule.keep(TABLE).tolist() == [True, True, False]
-
-
-def test_the_rule_is_of_its_own_table_only() -> None:
     with pytest.raises(ValueError, match="1 predictions are not of 3 candidates"):
         memory_rule(predict(1), cluster(1)).keep(TABLE)
 

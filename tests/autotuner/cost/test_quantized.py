@@ -33,8 +33,19 @@ def step(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
     return {name: float(seconds[0]) for name, seconds in found.parts}
 
 
-def test_an_nf4_weight_takes_4_127_bits() -> None:
+def test_matrices_are_unpacked_for_use_and_adapters_trained_in_16_bits() -> None:
     assert 8 * WeightFormat.NF4.bytes_each == pytest.approx(4.127, abs=5e-4)
+    assert parts(LORA)["gathered"] == 0
+    quantized = replace(LORA, weight_format=WeightFormat.NF4)
+    assert parts(quantized)["gathered"] == 4096 * 11008 * 2
+    halved = parts(quantized, replace(ONE, tensor_parallel=2))["gathered"]
+    assert halved == 4096 * 11008
+    several = replace(ONE, accumulation=2)
+    quantized = parts(replace(LORA, weight_format=WeightFormat.NF4), several)
+    assert quantized["gradients"] == 2 * ADAPTERS
+    assert quantized["optimizer"] == 8 * ADAPTERS
+    assert replace(LORA, weight_format=None) == LORA
+    assert LORA.frozen_matrix_bytes == 2
 
 
 @pytest.mark.parametrize("form", list(WeightFormat))
@@ -42,21 +53,6 @@ def test_matrices_are_stored_in_the_format_and_the_rest_in_16_bits(form: WeightF
     quantized = replace(LORA, weight_format=form)
     expected = MATRICES * form.bytes_each + 2 * (OUTSIDE + ADAPTERS)
     assert parts(quantized)["weights"] == pytest.approx(expected)
-
-
-def test_the_widest_matrix_is_unpacked_for_use() -> None:
-    assert parts(LORA)["gathered"] == 0
-    quantized = replace(LORA, weight_format=WeightFormat.NF4)
-    assert parts(quantized)["gathered"] == 4096 * 11008 * 2
-    halved = parts(quantized, replace(ONE, tensor_parallel=2))["gathered"]
-    assert halved == 4096 * 11008
-
-
-def test_adapters_are_trained_in_16_bits_with_adam_in_32() -> None:
-    several = replace(ONE, accumulation=2)
-    quantized = parts(replace(LORA, weight_format=WeightFormat.NF4), several)
-    assert quantized["gradients"] == 2 * ADAPTERS
-    assert quantized["optimizer"] == 8 * ADAPTERS
 
 
 def test_zero_3_shares_quantized_weights_and_gathers_them_as_they_are_stored() -> None:
@@ -83,11 +79,6 @@ def test_each_pass_reads_and_writes_the_unpacked_weights() -> None:
     full = replace(ONE, recompute=Recompute.FULL)
     again = step(quantized, full)["recompute"] - step(LORA, full)["recompute"]
     assert again == pytest.approx(once, rel=1e-6)
-
-
-def test_nothing_changes_without_a_format() -> None:
-    assert replace(LORA, weight_format=None) == LORA
-    assert LORA.frozen_matrix_bytes == 2
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,10 @@ def test_habits_replace_what_a_workload_says() -> None:
     software = trainer("megatron-2021").apply_to(GPT).software
     habits = (software.framework, software.flash_attention, software.dropout)
     assert habits == (Framework.MEGATRON, False, True)
+    software = trainer("nemo").apply_to(GPT).software
+    assert software.transformer_engine
+    assert is_tensor_async(software)
+    assert is_compiled(software)
 
 
 def test_an_unknown_trainer_is_named_with_the_nearest_one() -> None:
@@ -24,13 +28,6 @@ def test_an_unknown_trainer_is_named_with_the_nearest_one() -> None:
 @pytest.mark.parametrize("name", TRAINERS)
 def test_habits_leave_the_sequence_alone(name: str) -> None:
     assert TRAINERS[name].apply_to(GPT).sequence_length == 7
-
-
-def test_nemo_runs_on_a_vendor_s_kernels() -> None:
-    software = trainer("nemo").apply_to(GPT).software
-    assert software.transformer_engine
-    assert is_tensor_async(software)
-    assert is_compiled(software)
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,8 @@ def test_a_token_passes_only_the_experts_chosen_for_it(name: str, billions: floa
     assert active_parameters(named_model(name)) / 1e9 == pytest.approx(billions, abs=0.05)
 
 
-def test_without_experts_a_token_passes_every_weight() -> None:
+def test_experts_and_their_absence_decide_which_weights_a_token_passes() -> None:
     assert active_parameters(named_model("gpt2")) == parameters(named_model("gpt2"))
-
-
-def test_experts_in_every_second_layer_lose_no_weight_to_rounding() -> None:
     every = named_model("mixtral-8x7b")
     assert every.experts
     half = replace(every, experts=replace(every.experts, every=2))

@@ -17,25 +17,13 @@ def test_a_number_of_trials_is_read(text: str) -> None:
     assert parse_budget(text) == SearchBudget(trials=30)
 
 
-def test_money_is_time_at_the_price_of_the_machine() -> None:
+def test_money_is_time_at_a_known_price() -> None:
     assert parse_budget("$15").limit_s(usd_per_hour=30.0) == 1800.0
-
-
-def test_several_limits_hold_together() -> None:
-    assert parse_budget("20m,30trials") == SearchBudget(seconds=1200, trials=30)
-
-
-def test_the_first_limit_that_is_reached_counts() -> None:
     assert parse_budget("1h,$15").limit_s(usd_per_hour=30.0) == 1800.0
-
-
-def test_money_needs_a_price() -> None:
     with pytest.raises(ConfigError, match="price of this machine is not known"):
         parse_budget("$15").limit_s(usd_per_hour=None)
-
-
-def test_a_number_of_trials_limits_no_time() -> None:
     assert parse_budget("3trials").limit_s(usd_per_hour=None) is None
+    assert parse_budget("20m,30trials") == SearchBudget(seconds=1200, trials=30)
 
 
 @pytest.mark.parametrize("text", ["", "20", "m", "-5m", "15$", "20m 3", "20m,", "1e3s"])

@@ -20,31 +20,19 @@ def at_most(limit: int) -> Rule:
     return Rule(name=f"at_most_{limit}", keep=lambda t: t["micro_batch"] <= limit, why="")
 
 
-def test_a_row_stays_that_every_rule_keeps() -> None:
+def test_a_row_stays_that_every_rule_keeps_and_counts_for_the_first_one_that_it_breaks() -> None:
     assert apply_rules(TABLE, [at_most(3), at_most(2)]).keep_C.tolist() == [
         True,
         True,
         False,
         False,
     ]
-
-
-def test_a_row_counts_for_the_first_rule_that_it_breaks() -> None:
     assert apply_rules(TABLE, [at_most(3), at_most(1)]).rejected == (
         ("at_most_3", 1),
         ("at_most_1", 2),
     )
-
-
-def test_a_rule_that_rejects_nothing_is_not_counted() -> None:
     assert apply_rules(TABLE, [at_most(9)]).rejected == ()
-
-
-def test_without_rules_every_row_stays() -> None:
     assert np.all(apply_rules(TABLE, []).keep_C)
-
-
-def test_counts_of_two_tables_add_up_by_name() -> None:
     assert add_counts((("a", 1),), (("b", 2), ("a", 3))) == (("a", 4), ("b", 2))
 
 
@@ -59,6 +47,9 @@ def test_stages_share_out_all_blocks_of_a_model() -> None:
     ]
     kept = blocks_for_stages(3).keep(CandidateTable.from_candidates(rows))
     assert kept.tolist() == [True, False, False, True, False, True]
+    rows = [candidate(pipeline_parallel=2), candidate()]
+    kept = blocks_for_stages(0).keep(CandidateTable.from_candidates(rows))
+    assert kept.tolist() == [False, True]
 
 
 def test_no_rank_recomputes_more_blocks_than_it_has() -> None:
@@ -74,9 +65,3 @@ def test_no_rank_recomputes_more_blocks_than_it_has() -> None:
     ]
     kept = blocks_to_recompute(6).keep(CandidateTable.from_candidates(rows))
     assert kept.tolist() == [True, True, True, False, False, True, True]
-
-
-def test_a_model_without_repeated_blocks_has_no_stages() -> None:
-    rows = [candidate(pipeline_parallel=2), candidate()]
-    kept = blocks_for_stages(0).keep(CandidateTable.from_candidates(rows))
-    assert kept.tolist() == [False, True]

@@ -40,19 +40,10 @@ def test_larger_micro_batches_and_lower_stages_need_more(row: Candidate, expecte
     assert needs_more(row, FAILED) is expected
 
 
-def test_a_failure_without_accumulation_rules_out_accumulation_too() -> None:
+def test_what_is_gathered_or_accumulated_decides_what_surely_needs_more() -> None:
     assert needs_more(candidate(micro=2, accumulation=4), candidate(micro=2))
-
-
-def test_ddp_is_not_sure_to_need_more_than_fsdp() -> None:
     assert not needs_more(candidate(stage=1), candidate(stage=2))
-
-
-def test_gathering_all_weights_needs_more_than_gathering_blocks() -> None:
     assert needs_more(candidate(stage=2), candidate(stage=3))
-
-
-def test_on_one_rank_a_lower_stage_needs_no_more() -> None:
     assert not needs_more(candidate(stage=0, ranks=1), candidate(stage=1, ranks=1))
 
 

@@ -1,5 +1,3 @@
-from collections import Counter
-
 import pytest
 
 from autoconf_launch.autotuner.space import (
@@ -11,86 +9,66 @@ from autoconf_launch.autotuner.space import (
     build_space,
     candidate_name,
 )
-from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
+from autoconf_launch.core import ConfigError
+
+from ...rows import rows
+from ..builders import as_candidate
 
 FREE, LISTED, PINNED = ChoiceKind.FREE, ChoiceKind.LISTED, ChoiceKind.PINNED
 STAGES = KnobChoice("zero_stage", (0, 1, 2), ChoiceKind.FREE)
 
 
-def space(*choices: KnobChoice, extras: tuple[tuple[str, KnobValue], ...] = ()) -> SearchSpace:
-    baseline = Candidate(layout=Layout(data_parallel=2, accumulation=2), extras=extras)
+def space(*choices: KnobChoice, extras: str = "") -> SearchSpace:
+    baseline = as_candidate(f"dp=2 acc=2 {extras}")
     rule = GlobalBatchRule(pinned=baseline.layout.global_batch)
     return build_space(baseline, choices, rule, AutotuningSettings())
 
 
-def names(found: SearchSpace, *, usual: bool | None = None) -> list[str]:
-    rows = range(len(found.table))
-    return [
-        candidate_name(found.table.row(i))
-        for i in rows
-        if usual is None or bool(found.usual_C[i]) == usual
-    ]
+def names(found: SearchSpace, *, usual: bool) -> list[str]:
+    """Names without the batch split, which is the same for all."""
+    rows = [i for i in range(len(found.table)) if bool(found.usual_C[i]) == usual]
+    split = "_gas2_tmbspg1"
+    return [candidate_name(found.table.row(i)).removesuffix(split) for i in rows]
 
 
-def test_a_choice_of_one_stage_says_nothing_of_others() -> None:
-    found = space(STAGES, KnobChoice("bucket_cap_mb", (5, 100), FREE, (1,)))
-    assert names(found, usual=False) == ["z1_bcm5_gas2_tmbspg1", "z1_bcm100_gas2_tmbspg1"]
+BUCKETS_OF_1 = KnobChoice("bucket_cap_mb", (5, 100), FREE, (1,))
+VIEWS = KnobChoice("gradient_as_bucket_view", (None, False), FREE, (0,))
+UNITS = [KnobChoice("blocks_per_unit", v, FREE, (n,)) for n, v in ((1, (2,)), (2, (4, 8)))]
 
 
-def test_free_knobs_are_usually_left_out() -> None:
-    found = space(STAGES, KnobChoice("bucket_cap_mb", (5, 100), FREE, (1,)))
-    assert names(found, usual=True) == ["z1_gas2_tmbspg1", "z2_gas2_tmbspg1"]
-
-
-def test_every_combination_is_a_candidate_once() -> None:
-    found = space(
-        KnobChoice("bucket_cap_mb", (5, None), FREE, (0,)),
-        KnobChoice("gradient_as_bucket_view", (None, False), FREE, (0,)),
-    )
-    assert Counter(names(found)) == Counter(
-        ["z0_gbvF_gas2_tmbspg1", "z0_bcm5_gas2_tmbspg1", "z0_bcm5_gbvF_gas2_tmbspg1"]
-    )
-
-
-def test_listed_knobs_usually_have_their_first_value() -> None:
-    listed = KnobChoice("bucket_cap_mb", (25, 5), LISTED, (0, 1))
-    found = space(STAGES, listed, extras=(("bucket_cap_mb", 25),))
-    assert names(found, usual=True) == ["z1_bcm25_gas2_tmbspg1", "z2_gas2_tmbspg1"]
-    assert names(found, usual=False) == ["z0_bcm5_gas2_tmbspg1", "z1_bcm5_gas2_tmbspg1"]
-
-
-def test_a_pinned_knob_is_left_out_where_it_does_not_apply() -> None:
-    pinned = KnobChoice("bucket_cap_mb", (5,), PINNED, (0, 1))
-    found = space(STAGES, pinned, extras=(("bucket_cap_mb", 5),))
-    assert names(found) == ["z1_bcm5_gas2_tmbspg1", "z2_gas2_tmbspg1"]
-    assert found.usual_C.all()
-
-
-def test_stages_may_list_one_knob_differently() -> None:
-    found = space(
-        STAGES,
-        KnobChoice("blocks_per_unit", (2,), FREE, (1,)),
-        KnobChoice("blocks_per_unit", (4, 8), FREE, (2,)),
-    )
-    assert names(found, usual=False) == [
-        "z1_bpu2_gas2_tmbspg1",
-        "z2_bpu4_gas2_tmbspg1",
-        "z2_bpu8_gas2_tmbspg1",
-    ]
-
-
-def test_values_are_tried_in_the_order_given() -> None:
-    found = space(KnobChoice("bucket_cap_mb", (100, 5, 50), FREE))
-    assert names(found) == [
-        "z0_bcm100_gas2_tmbspg1",
-        "z0_bcm5_gas2_tmbspg1",
-        "z0_bcm50_gas2_tmbspg1",
-    ]
-
-
-def test_true_and_1_are_different_values() -> None:
-    found = space(KnobChoice("x", (True, 1), FREE))
-    assert names(found) == ["z0_x-T_gas2_tmbspg1", "z0_x-1_gas2_tmbspg1"]
+@rows(
+    "choices, extras, usual, further",
+    {
+        "of one stage": ([STAGES, BUCKETS_OF_1], "", ["z1", "z2"], ["z1_bcm5", "z1_bcm100"]),
+        "in every combination once": (
+            [KnobChoice("bucket_cap_mb", (5, None), FREE, (0,)), VIEWS],
+            *("", [], ["z0_gbvF", "z0_bcm5", "z0_bcm5_gbvF"]),
+        ),
+        "listed, usually with the first value": (
+            [STAGES, KnobChoice("bucket_cap_mb", (25, 5), LISTED, (0, 1))],
+            *("bucket_cap_mb=25", ["z1_bcm25", "z2"], ["z0_bcm5", "z1_bcm5"]),
+        ),
+        "pinned, as far as they apply": (
+            [STAGES, KnobChoice("bucket_cap_mb", (5,), PINNED, (0, 1))],
+            *("bucket_cap_mb=5", ["z1_bcm5", "z2"], []),
+        ),
+        "listed differently for each stage": (
+            [STAGES, *UNITS],
+            *("", ["z1", "z2"], ["z1_bpu2", "z2_bpu4", "z2_bpu8"]),
+        ),
+        "in the given order": (
+            [KnobChoice("bucket_cap_mb", (100, 5, 50), FREE)],
+            *("", [], ["z0_bcm100", "z0_bcm5", "z0_bcm50"]),
+        ),
+        "with true beside 1": ([KnobChoice("x", (True, 1), FREE)], "", [], ["z0_x-T", "z0_x-1"]),
+    },
+)
+def test_further_knobs_are_searched(
+    choices: list[KnobChoice], extras: str, usual: list[str], further: list[str]
+) -> None:
+    found = space(*choices, extras=extras)
+    assert names(found, usual=True) == usual
+    assert names(found, usual=False) == further
 
 
 def test_too_many_combinations_are_refused_with_their_knobs() -> None:

@@ -28,9 +28,10 @@ def test_equal_values_are_not_better(name: MetricName) -> None:
     assert not OBJECTIVES[name].better(1.0, 1.0)
 
 
-def test_flops_that_were_not_counted_have_no_value() -> None:
+def test_what_was_not_measured_has_no_value() -> None:
     objective, measured = OBJECTIVES["FLOPS"], steps_of(TRIAL, 2.0)
     assert objective.value(measured) is objective.rank(measured) is None
+    assert OBJECTIVES["throughput"].of(record(TRIAL, failure_of(FailureKind.NAN))) is None
 
 
 def test_flops_are_shown_as_counted_and_ranked_by_samples() -> None:
@@ -41,10 +42,6 @@ def test_flops_are_shown_as_counted_and_ranked_by_samples() -> None:
     )
     assert (objective.metric_of(slow) or 0) > (objective.metric_of(fast) or 0)
     assert objective.better(objective.of(fast) or 0, objective.of(slow) or 0)
-
-
-def test_a_failure_has_no_value() -> None:
-    assert OBJECTIVES["throughput"].of(record(TRIAL, failure_of(FailureKind.NAN))) is None
 
 
 @pytest.mark.parametrize(("name", "cost_s"), [("throughput", 0.5), ("latency", 2.0)])

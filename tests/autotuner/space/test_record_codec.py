@@ -122,21 +122,24 @@ MEASURED = example(Measurement(step_s=(1.0,), samples_per_step=1, world_size=1))
 FAILED = example(FailedTrial(failure=Failure(kind=FailureKind.NAN, detail="the loss is NaN")))
 
 
-def test_a_line_has_the_name_the_candidate_and_the_outcome() -> None:
+def test_a_line_has_the_name_the_candidate_and_the_outcome_under_its_key() -> None:
     assert {"name", "number", "candidate", "measurement"} <= encode_record(MEASURED).keys()
-
-
-def test_a_failure_stands_under_its_own_key() -> None:
     line = encode_record(FAILED)
     assert "measurement" not in line
     assert line["failure"]["kind"] == "nan"
 
 
-def test_a_loss_that_is_no_number_survives() -> None:
+def test_a_number_that_is_none_is_read() -> None:
     assert isinstance(MEASURED.outcome, Measurement)
     outcome = replace(MEASURED.outcome, losses=(float("nan"),))
     found = decode_record(through_json(encode_record(example(outcome))))
     assert repr(found.outcome) == repr(outcome)
+    said = Prediction(peak_bytes=None, step_s=None, band=None, how="", least_step_s=math.nan)
+    line = encode_record(replace(MEASURED, prediction=said))
+    assert line["prediction"]["least_step_s"] == "nan"
+    prediction = decode_record(line).prediction
+    assert prediction is not None
+    assert prediction.least_step_s is None
 
 
 @pytest.mark.parametrize("key", ["first_step", "all_losses"])
@@ -144,15 +147,6 @@ def test_a_line_of_before_lacks_what_is_new_and_is_read(key: str) -> None:
     line = encode_record(MEASURED)
     del line["measurement"][key]
     assert decode_record(line) == MEASURED
-
-
-def test_a_least_time_that_no_number_stands_for_is_read_as_unknown() -> None:
-    said = Prediction(peak_bytes=None, step_s=None, band=None, how="", least_step_s=math.nan)
-    line = encode_record(replace(MEASURED, prediction=said))
-    assert line["prediction"]["least_step_s"] == "nan"
-    prediction = decode_record(line).prediction
-    assert prediction is not None
-    assert prediction.least_step_s is None
 
 
 @pytest.mark.parametrize("key", ["name", "candidate", "measurement", "wall_s"])

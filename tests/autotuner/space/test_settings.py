@@ -42,6 +42,7 @@ def test_what_the_section_cannot_mean_is_refused_with_its_key(
 def test_flags_give_text() -> None:
     settings = parse_settings({"tuner_num_trials": "7", "fast": "false", "metric": "latency"})
     assert (settings.tuner_num_trials, settings.fast, settings.metric) == (7, False, "latency")
+    assert parse_settings({"model_info": '{"num_params": 5}'}).known_model() == know(num_params=5)
 
 
 def know(**info: Any) -> ModelSpec:
@@ -50,24 +51,11 @@ def know(**info: Any) -> ModelSpec:
     return spec
 
 
-def test_without_model_info_the_model_is_not_known() -> None:
+def test_a_model_is_known_as_far_as_its_info_says() -> None:
     assert AutotuningSettings().known_model() is None
-
-
-def test_model_info_may_ask_for_the_profile_run() -> None:
     assert parse_settings({"model_info": {"profile": True}}).known_model() is None
-
-
-def test_a_number_of_parameters_alone_tells_nothing_of_activations() -> None:
     assert know(num_params=1000).grade is Grade.OPAQUE
-
-
-def test_every_parameter_and_activation_that_was_given_is_in_the_model() -> None:
     spec = know(num_params=1000, trainable_num_params=100, activation_mem_per_gpu=77, num_layers=7)
     assert spec.grade is Grade.ARCHITECTURE
     assert (spec.parameters, spec.trainable_parameters) == (1000, 100)
     assert (spec.activation_bytes_per_sample, spec.layers) == (77, 7)
-
-
-def test_model_info_can_be_a_flag() -> None:
-    assert parse_settings({"model_info": '{"num_params": 5}'}).known_model() == know(num_params=5)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,48 +16,71 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.autotuner.space.space import micro_batches_to_try
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, Recompute
 
+from ...rows import rows
+from ..builders import as_candidate
 from ..conftest import candidate, small_space
 
 SETTINGS = AutotuningSettings()
-FREE_STAGES = KnobChoice("zero_stage", (0, 1, 2, 3), ChoiceKind.FREE)
-BASELINE = candidate(accumulation=8)
+NOTHING: dict[str, Any] = {}
 
 
 def space(
     *choices: KnobChoice,
-    baseline: Candidate = BASELINE,
+    on: str | Candidate = "dp=2 acc=8",
     rule: GlobalBatchRule | None = None,
     settings: AutotuningSettings = SETTINGS,
 ) -> SearchSpace:
+    baseline = as_candidate(on)
     rule = rule or GlobalBatchRule(pinned=baseline.layout.global_batch)
     return build_space(baseline, choices, rule, settings)
 
 
-def micro_batches(*values: KnobValue, how: ChoiceKind = ChoiceKind.LISTED) -> KnobChoice:
-    return KnobChoice("micro_batch", values, how)
+def free(name: str, *values: KnobValue, stages: tuple[int, ...] | None = None) -> KnobChoice:
+    return KnobChoice(name, values, ChoiceKind.FREE, stages)
+
+
+def listed(name: str, *values: KnobValue, stages: tuple[int, ...] | None = None) -> KnobChoice:
+    return KnobChoice(name, values, ChoiceKind.LISTED, stages)
+
+
+def least(*micro: KnobValue) -> KnobChoice:
+    return KnobChoice("micro_batch", micro, ChoiceKind.MINIMUM)
+
+
+def micros(*values: KnobValue) -> KnobChoice:
+    return listed("micro_batch", *values)
+
+
+def found_rows(found: SearchSpace) -> list[Candidate]:
+    return [found.table.row(i) for i in range(len(found.table))]
+
+
+def layouts(found: SearchSpace) -> list[Layout]:
+    return [one.layout for one in found_rows(found)]
 
 
 def splits(found: SearchSpace) -> list[tuple[int, int]]:
-    table = found.table
-    return list(zip(table["micro_batch"].tolist(), table["accumulation"].tolist(), strict=True))
+    return [(one.micro_batch, one.accumulation) for one in layouts(found)]
 
 
 def names(found: SearchSpace) -> list[str]:
-    return [candidate_name(found.table.row(i)) for i in range(len(found.table))]
+    return [candidate_name(one) for one in found_rows(found)]
 
 
-FROM_ONE = micro_batches(1, how=ChoiceKind.MINIMUM)
+FREE_STAGES = free("zero_stage", 0, 1, 2, 3)
+TENSOR = listed("tensor_parallel", 1, 2, 4)
+PIPELINE = listed("pipeline_parallel", 1, 2)
 
-choices_of_stages = st.sampled_from(
+stage_choices = st.sampled_from(
     (
         FREE_STAGES,
-        KnobChoice("zero_stage", (2, 3), ChoiceKind.LISTED),
+        listed("zero_stage", 2, 3),
         KnobChoice("zero_stage", (1,), ChoiceKind.PINNED),
     )
 )
-choices_of_micro_batches = st.one_of(
-    st.integers(1, 64).map(lambda least: micro_batches(least, how=ChoiceKind.MINIMUM)),
-    st.lists(st.integers(1, 64), min_size=1, max_size=4).map(lambda v: micro_batches(*v)),
+micro_batch_choices = st.one_of(
+    st.integers(1, 64).map(least),
+    st.lists(st.integers(1, 64), min_size=1, max_size=4).map(lambda v: micros(*v)),
 )
 baselines = st.builds(
     candidate,
@@ -71,104 +96,127 @@ rules = st.one_of(
 )
 
 
-@given(baselines, choices_of_stages, choices_of_micro_batches, rules)
-def test_every_candidate_obeys_the_batch_rule(
+@given(baselines, stage_choices, micro_batch_choices, rules)
+def test_candidates_obey_the_batch_rule_on_the_same_ranks_and_none_comes_twice(
     baseline: Candidate, stages: KnobChoice, sizes: KnobChoice, rule: GlobalBatchRule | None
 ) -> None:
-    found = space(stages, sizes, baseline=baseline, rule=rule)
+    found = space(stages, sizes, on=baseline, rule=rule)
     batches = set(found.table.global_batch_C.tolist())
     if rule is None:
         assert batches <= {baseline.layout.global_batch}
     elif rule.maximum:
         assert all(batch <= rule.maximum for batch in batches)
-
-
-@given(baselines, choices_of_stages, choices_of_micro_batches, rules)
-def test_the_baseline_is_no_candidate_and_none_comes_twice(
-    baseline: Candidate, stages: KnobChoice, sizes: KnobChoice, rule: GlobalBatchRule | None
-) -> None:
-    found = names(space(stages, sizes, baseline=baseline, rule=rule))
-    assert len({*found, candidate_name(baseline)}) == len(found) + 1
-
-
-@given(baselines, choices_of_stages, choices_of_micro_batches, rules)
-def test_every_candidate_runs_on_the_same_ranks(
-    baseline: Candidate, stages: KnobChoice, sizes: KnobChoice, rule: GlobalBatchRule | None
-) -> None:
-    found = space(stages, sizes, baseline=baseline, rule=rule).table
-    worlds = {found.row(i).layout.world_size for i in range(len(found))}
-    assert worlds <= {baseline.layout.world_size}
+    assert len({*names(found), candidate_name(baseline)}) == len(found.table) + 1
+    assert {one.world_size for one in layouts(found)} <= {baseline.layout.world_size}
 
 
 @given(st.integers(1, 40), st.integers(1, 6))
 def test_a_pinned_batch_admits_every_divisor(each: int, ranks: int) -> None:
-    found = space(FROM_ONE, baseline=candidate(accumulation=each, ranks=ranks))
     expected = [(b, each // b) for b in range(2, each + 1) if each % b == 0]
-    assert splits(found) == expected
+    assert splits(space(least(1), on=f"dp={ranks} acc={each}")) == expected
 
 
-def test_micro_batches_that_are_no_power_of_two_are_searched() -> None:
-    assert splits(space(FROM_ONE, baseline=candidate(accumulation=6))) == [(2, 3), (3, 2), (6, 1)]
+def bounded(low: int | None, high: int) -> dict[str, Any]:
+    return {
+        "settings": AutotuningSettings(
+            min_train_micro_batch_size_per_gpu=low or 1, max_train_micro_batch_size_per_gpu=high
+        )
+    }
 
 
-def test_the_settings_bound_the_micro_batches() -> None:
-    bounds = AutotuningSettings(
-        min_train_micro_batch_size_per_gpu=2, max_train_micro_batch_size_per_gpu=4
-    )
-    assert splits(space(FROM_ONE, settings=bounds)) == [(2, 4), (4, 2)]
+UP_TO_26, ANY = {"rule": GlobalBatchRule(maximum=26)}, {"rule": GlobalBatchRule()}
+BELOW_IT, EVEN = [(2, 6), (3, 4), (4, 1), (4, 3)], [(2, 2), (2, 4), (3, 4), (4, 1), (4, 4)]
 
 
-def test_candidates_go_by_stage_and_then_by_micro_batch() -> None:
-    found = space(FREE_STAGES, FROM_ONE, baseline=candidate(accumulation=2))
-    assert names(found) == [
-        "z0_gas1_tmbspg2",
-        "z1_gas2_tmbspg1",
-        "z1_gas1_tmbspg2",
-        "z2_gas2_tmbspg1",
-        "z2_gas1_tmbspg2",
-        "z3_gas2_tmbspg1",
-        "z3_gas1_tmbspg2",
-    ]
+@rows(
+    "choices, on, given, expected",
+    {
+        "that are no power of two": ([least(1)], "acc=6", NOTHING, [(2, 3), (3, 2), (6, 1)]),
+        "within the settings": ([least(1)], "acc=8", bounded(2, 4), [(2, 4), (4, 2)]),
+        "from the smallest by default": ([least()], "acc=8", NOTHING, [(2, 4), (4, 2), (8, 1)]),
+        "below the user's too": ([least(4)], "micro=4 acc=2", NOTHING, [(1, 8), (2, 4), (8, 1)]),
+        "listed ones that divide": ([micros(1, 4, 8, 3)], "acc=8", NOTHING, [(4, 2), (8, 1)]),
+        "listed accumulation": (
+            [listed("accumulation", 2, 4), least(1)],
+            *("acc=8", NOTHING, [(2, 4), (4, 2)]),
+        ),
+        "at a maximum's batches": ([micros(2, 4, 3)], "micro=2 acc=2", UP_TO_26, BELOW_IT),
+        "at any batch": ([least(1)], "acc=4", ANY | bounded(None, 4), EVEN),
+        "none without a choice": ([], "acc=8", NOTHING, []),
+    },
+)
+def test_micro_batches_are_searched(
+    choices: list[KnobChoice], on: str, given: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    assert splits(space(*choices, on=f"dp=2 {on}", **given)) == expected
 
 
-def test_below_the_users_micro_batch_is_marked_for_when_that_does_not_fit() -> None:
-    baseline = candidate(micro=4, accumulation=2)
-    found = space(micro_batches(4, how=ChoiceKind.MINIMUM), baseline=baseline)
-    assert (found.least_micro_batch, splits(found)) == (4, [(1, 8), (2, 4), (8, 1)])
+def test_the_smallest_micro_batch_to_try_is_the_users() -> None:
+    assert space(least(4), on="dp=2 micro=4 acc=2").least_micro_batch == 4
+    assert space(least()).least_micro_batch == 1
 
 
-def test_listed_micro_batches_are_taken_as_they_are() -> None:
-    found = space(micro_batches(1, 4, 8, 3))
-    assert splits(found) == [(4, 2), (8, 1)]
+@rows(
+    "choices, on, expected",
+    {
+        "by stage and then by micro-batch": (
+            [FREE_STAGES, least(1)],
+            "dp=2 acc=2",
+            ["z0_gas1_tmbspg2"]
+            + [f"z{n}_{split}" for n in (1, 2, 3) for split in ("gas2_tmbspg1", "gas1_tmbspg2")],
+        ),
+        "with listed stages on one rank": (
+            [listed("zero_stage", 0, 2)],
+            *("", ["z2_gas1_tmbspg1"]),
+        ),
+        "with further knobs": (
+            [listed("recompute", "none", "full"), least(1)],
+            "dp=2 acc=2",
+            ["z0_gas1_tmbspg2", "z0_acfull_gas2_tmbspg1", "z0_acfull_gas1_tmbspg2"],
+        ),
+        "with extras": (
+            [listed("reduce_bucket_size", 5, 7)],
+            *("reduce_bucket_size=5", ["z0_rbs7_gas1_tmbspg1"]),
+        ),
+        "with the baseline's value of other knobs": (
+            [least(1)],
+            *("dp=2 acc=2 recompute=full", ["z0_acfull_gas1_tmbspg2"]),
+        ),
+    },
+)
+def test_candidates_stand_in_order(
+    choices: list[KnobChoice], on: str, expected: list[str]
+) -> None:
+    assert names(space(*choices, on=on)) == expected
 
 
-def test_listed_micro_batches_that_do_not_divide_are_counted_under_their_rule() -> None:
-    assert space(micro_batches(1, 4, 3)).rejected == (("global_batch", 1),)
-
-
-def test_listed_micro_batches_that_do_not_divide_are_said_with_the_flag() -> None:
-    (note,) = space(micro_batches(1, 4, 3, 5)).notes
-    assert note == (
-        "Micro-batch 3, 5 of your list are skipped: no accumulation gives a global batch of 16 "
-        "with them on 2 data-parallel ranks; --allow-global-batch-change searches other batches."
-    )
-
-
-def test_a_batch_that_leaves_one_micro_batch_is_said_with_the_flag() -> None:
-    (note,) = space(FREE_STAGES, FROM_ONE, baseline=candidate()).notes
-    assert note == (
-        "A global batch of 2 on 2 data-parallel ranks leaves only micro-batch 1; "
-        "--allow-global-batch-change searches others."
-    )
+@rows(
+    "choices, given, facts",
+    {
+        "micro-batches that do not divide": (
+            [micros(1, 4, 3, 5)],
+            NOTHING,
+            ["3, 5 of your list are skipped", "16", "2 data-", "--allow-global-batch-change"],
+        ),
+        "a batch that leaves one": (
+            [FREE_STAGES, least(1)],
+            {"on": "dp=2"},
+            ["only micro-batch 1", "global batch of 2", "--allow-global-batch-change"],
+        ),
+        "micro-batches beyond the maximum": (
+            [micros(1, 64)],
+            {"rule": GlobalBatchRule(maximum=32)},
+            ["64 of your list is skipped", "max_train_batch_size 32"],
+        ),
+    },
+)
+def test_a_note_names(choices: list[KnobChoice], given: dict[str, Any], facts: list[str]) -> None:
+    (note,) = space(*choices, **given).notes
+    assert all(fact in note for fact in facts)
 
 
 def test_a_micro_batch_that_the_user_fixed_needs_no_note() -> None:
-    assert space(FREE_STAGES, micro_batches(1)).notes == ()
-
-
-def test_an_empty_minimum_searches_from_the_smallest() -> None:
-    found = space(micro_batches(how=ChoiceKind.MINIMUM))
-    assert (found.least_micro_batch, splits(found)) == (1, [(2, 4), (4, 2), (8, 1)])
+    assert space(FREE_STAGES, micros(1)).notes == ()
 
 
 def test_the_count_of_micro_batches_to_tune_leaves_the_curve_as_it_is() -> None:
@@ -178,190 +226,123 @@ def test_the_count_of_micro_batches_to_tune_leaves_the_curve_as_it_is() -> None:
     assert {1, 2, 4, 8, 256, 512, 1024} <= set(found)
 
 
-def test_without_any_choice_nothing_is_searched() -> None:
-    assert len(space().table) == 0
-
-
-def test_with_a_maximum_todays_batch_and_the_nearest_below_it_are_searched() -> None:
-    baseline = candidate(micro=2, accumulation=2)
-    found = space(micro_batches(2, 4, 3), baseline=baseline, rule=GlobalBatchRule(maximum=26))
-    assert splits(found) == [(2, 6), (3, 4), (4, 1), (4, 3)]
-
-
-def test_micro_batches_beyond_the_maximum_are_said() -> None:
-    (note,) = space(micro_batches(1, 64), rule=GlobalBatchRule(maximum=32)).notes
-    assert "64 of your list is skipped: over max_train_batch_size 32" in note
-
-
-def test_a_long_range_is_thinned_to_so_many_for_each_doubling() -> None:
-    rule = GlobalBatchRule(maximum=2 * 1024)
-    found = space(FROM_ONE, rule=rule)
-    upper = {micro for micro, _ in splits(found) if 512 < micro <= 1024}
-    assert upper == {645, 813, 1024}
-
-
-def test_thinning_keeps_the_largest_micro_batch() -> None:
-    found = space(FROM_ONE, rule=GlobalBatchRule(maximum=2 * 777))
-    assert max(splits(found)) == (777, 1)
-
-
-def test_without_a_limit_todays_accumulation_and_todays_batch_are_searched() -> None:
-    bounds = AutotuningSettings(max_train_micro_batch_size_per_gpu=4)
-    baseline = candidate(accumulation=4)
-    found = space(FROM_ONE, baseline=baseline, rule=GlobalBatchRule(), settings=bounds)
-    assert splits(found) == [(2, 2), (2, 4), (3, 4), (4, 1), (4, 4)]
+def test_a_long_range_is_thinned_to_so_many_for_each_doubling_and_keeps_the_largest() -> None:
+    found = splits(space(least(1), rule=GlobalBatchRule(maximum=2 * 1024)))
+    assert {micro for micro, _ in found if 512 < micro <= 1024} == {645, 813, 1024}
+    assert max(splits(space(least(1), rule=GlobalBatchRule(maximum=2 * 777)))) == (777, 1)
 
 
 def test_free_stages_on_one_rank_are_left_out_by_rule() -> None:
-    found = space(FREE_STAGES, FROM_ONE, baseline=candidate(accumulation=2, ranks=1))
+    found = space(FREE_STAGES, least(1), on="acc=2")
     assert found.rejected == (("zero_needs_data_parallel", 6),)
     assert set(found.table["zero_stage"].tolist()) == {0}
 
 
-def test_listed_stages_on_one_rank_stay() -> None:
-    listed = KnobChoice("zero_stage", (0, 2), ChoiceKind.LISTED)
-    found = space(listed, baseline=candidate(ranks=1))
-    assert names(found) == ["z2_gas1_tmbspg1"]
-
-
-def test_further_knobs_cross_with_the_rest() -> None:
-    listed = KnobChoice("recompute", ("none", "full"), ChoiceKind.LISTED)
-    assert names(space(listed, FROM_ONE, baseline=candidate(accumulation=2))) == [
-        "z0_gas1_tmbspg2",
-        "z0_acfull_gas2_tmbspg1",
-        "z0_acfull_gas1_tmbspg2",
-    ]
-
-
-def test_extras_cross_with_the_rest() -> None:
-    listed = KnobChoice("reduce_bucket_size", (5, 7), ChoiceKind.LISTED)
-    baseline = Candidate(layout=Layout(), extras=(("reduce_bucket_size", 5),))
-    assert names(space(listed, baseline=baseline)) == ["z0_rbs7_gas1_tmbspg1"]
-
-
-def test_degrees_that_do_not_divide_the_ranks_are_left_out() -> None:
-    listed = KnobChoice("tensor_parallel", (1, 2, 3), ChoiceKind.LISTED)
-    found = space(listed, FROM_ONE, baseline=candidate(ranks=4))
-    assert [found.table.row(i).layout.data_parallel for i in range(len(found.table))] == [2, 2]
-
-
-def test_listed_accumulation_is_taken_as_it_is() -> None:
-    listed = KnobChoice("accumulation", (2, 4), ChoiceKind.LISTED)
-    found = space(listed, FROM_ONE)
-    assert splits(found) == [(2, 4), (4, 2)]
-
-
 def test_a_value_that_a_knob_cannot_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="zero_stage is 5"):
-        space(KnobChoice("zero_stage", (5,), ChoiceKind.LISTED))
+        space(listed("zero_stage", 5))
 
 
-def test_a_value_of_the_baseline_stays_for_knobs_without_a_choice() -> None:
-    baseline = candidate(accumulation=2, recompute=Recompute.FULL)
-    found = space(FROM_ONE, baseline=baseline)
-    assert names(found) == ["z0_acfull_gas1_tmbspg2"]
-
-
-def test_the_fixture_of_the_other_tests_has_four_stages_of_four_micro_batches() -> None:
+def test_the_space_of_the_other_tests_has_four_stages_of_four_micro_batches() -> None:
     assert len(small_space().table) == 15
 
 
-TENSOR = KnobChoice("tensor_parallel", (1, 2, 4), ChoiceKind.LISTED)
-SEQUENCE = KnobChoice("sequence_parallel", (False, True), ChoiceKind.LISTED)
+@rows(
+    "choices, on, rule, count",
+    {
+        "micro-batches that do not divide": ([micros(1, 4, 3)], "dp=2 acc=8", "global_batch", 1),
+        "sequence parallelism without tensor ranks": (
+            [TENSOR, listed("sequence_parallel", False, True), micros(1)],
+            *("dp=4", "sp_tp", 1),
+        ),
+        "fewer micro-batches than stages": (
+            [PIPELINE, micros(1, 2, 4)],
+            *("dp=2 acc=2", "stage_micro_batches", 1),
+        ),
+        "a split of another number of stages": (
+            [listed("pipeline_parallel", 2, 4), listed("pipeline_split", (1, 3)), micros(1)],
+            *("dp=4 acc=4", "split_parts", 1),
+        ),
+    },
+)
+def test_candidates_are_left_out_by_rule(
+    choices: list[KnobChoice], on: str, rule: str, count: int
+) -> None:
+    assert dict(space(*choices, on=on).rejected)[rule] == count
 
 
 def test_the_data_degree_and_the_accumulation_follow_from_a_tensor_degree() -> None:
-    found = space(TENSOR, micro_batches(1), baseline=candidate(ranks=4, accumulation=8))
-    rows = [found.table.row(i).layout for i in range(len(found.table))]
-    assert [(r.tensor_parallel, r.data_parallel, r.accumulation) for r in rows] == [
-        (4, 1, 32),
-        (2, 2, 16),
-    ]
+    found = layouts(space(TENSOR, micros(1), on="dp=4 acc=8"))
+    degrees = [(one.tensor_parallel, one.data_parallel, one.accumulation) for one in found]
+    assert degrees == [(4, 1, 32), (2, 2, 16)]
+    odd = layouts(space(listed("tensor_parallel", 1, 2, 3), least(1), on="dp=4"))
+    assert [one.data_parallel for one in odd] == [2, 2]
 
 
 def test_sequence_parallelism_is_searched_on_tensor_ranks_alone() -> None:
-    found = space(TENSOR, SEQUENCE, micro_batches(1), baseline=candidate(ranks=4))
-    table = found.table
-    sequence, tensor = table["sequence_parallel"], table["tensor_parallel"]
-    assert set(tensor[sequence == 1].tolist()) == {2, 4}
-    assert dict(found.rejected)["sp_tp"] == 1
+    found = space(TENSOR, listed("sequence_parallel", False, True), micros(1), on="dp=4")
+    parallel = [one for one in layouts(found) if one.sequence_parallel]
+    assert {one.tensor_parallel for one in parallel} == {2, 4}
 
 
-def test_knobs_of_ddp_are_searched_on_whole_models_alone() -> None:
-    buckets = KnobChoice("bucket_cap_mb", (5, 25), ChoiceKind.FREE, stages=(0,))
-    found = space(TENSOR, buckets, micro_batches(1), baseline=candidate(ranks=4))
-    named = [name for name in names(found) if "bcm" in name]
+@rows(
+    "choice, on, searched, left_out",
+    {
+        "DDP's buckets on whole models": (
+            free("bucket_cap_mb", 5, 25, stages=(0,)),
+            "",
+            "bcm",
+            "",
+        ),
+        "shards over a part of the data ranks": (
+            listed("reshard_after_forward", 2, stages=(3,)),
+            *("zero=3", "raf2", ""),
+        ),
+        "replicas of shards": (listed("shard_ranks", True, 2, 4), "zero=3", "sr2", "sr4"),
+    },
+)
+def test_knobs_are_searched_without_tensor_ranks(
+    choice: KnobChoice, on: str, searched: str, left_out: str
+) -> None:
+    found = names(space(TENSOR, choice, micros(1), on=f"dp=4 {on}"))
+    named = [name for name in found if searched in name]
     assert named
     assert not [name for name in named if "tp" in name]
-
-
-def test_weights_are_resharded_over_a_part_of_the_data_parallel_ranks() -> None:
-    resharded = KnobChoice("reshard_after_forward", (2,), ChoiceKind.LISTED, stages=(3,))
-    baseline = candidate(stage=3, ranks=4)
-    found = names(space(TENSOR, resharded, micro_batches(1), baseline=baseline))
-    assert [name for name in found if "raf2" in name]
-    assert not [name for name in found if "tp" in name and "raf2" in name]
-
-
-PIPELINE = KnobChoice("pipeline_parallel", (1, 2), ChoiceKind.LISTED)
-
-
-def rows(found: SearchSpace) -> list[Candidate]:
-    return [found.table.row(i) for i in range(len(found.table))]
+    assert not left_out or not [name for name in found if left_out in name]
 
 
 def test_knobs_of_a_pipeline_are_searched_on_several_stages_alone() -> None:
-    chunks = KnobChoice("virtual_pipeline", (1, 2), ChoiceKind.LISTED)
-    schedule = KnobChoice("pipeline_schedule", (None, "gpipe"), ChoiceKind.FREE)
-    baseline = candidate(ranks=4, accumulation=4)
-    found = rows(space(PIPELINE, chunks, schedule, micro_batches(1), baseline=baseline))
+    chunks, schedule = listed("virtual_pipeline", 1, 2), free("pipeline_schedule", None, "gpipe")
+    found = found_rows(space(PIPELINE, chunks, schedule, micros(1), on="dp=4 acc=4"))
     kinds = {(c.layout.pipeline_parallel, c.layout.virtual_pipeline, c.extras) for c in found}
     assert kinds == {(2, 1, ()), (2, 1, (("pipeline_schedule", "gpipe"),)), (2, 2, ())}
 
 
-def test_a_step_has_a_micro_batch_for_each_stage() -> None:
-    sizes = micro_batches(1, 2, 4)
-    found = space(PIPELINE, sizes, baseline=candidate(ranks=2, accumulation=2, micro=1))
-    piped = [c.layout for c in rows(found) if c.layout.pipeline_parallel == 2]
+def test_a_step_has_a_micro_batch_for_each_stage_unless_gpipe_runs() -> None:
+    found = layouts(space(PIPELINE, micros(1, 2, 4), on="dp=2 acc=2"))
+    piped = [one for one in found if one.pipeline_parallel == 2]
     assert [(one.micro_batch, one.accumulation) for one in piped] == [(1, 4), (2, 2)]
-    assert dict(found.rejected)["stage_micro_batches"] == 1
+    gpipe = KnobChoice("pipeline_schedule", ("gpipe",), ChoiceKind.PINNED)
+    assert splits(space(PIPELINE, gpipe, micros(4), on="dp=2 acc=2")) == [(4, 1)]
 
 
-def test_gpipe_may_have_fewer_micro_batches_than_stages() -> None:
-    schedule = KnobChoice("pipeline_schedule", ("gpipe",), ChoiceKind.PINNED)
-    baseline = candidate(ranks=2, accumulation=2, micro=1)
-    found = rows(space(PIPELINE, schedule, micro_batches(4), baseline=baseline))
-    assert [one.layout.accumulation for one in found] == [1]
-
-
-def test_a_split_counts_where_it_has_a_part_for_each_stage() -> None:
-    stages = KnobChoice("pipeline_parallel", (2, 4), ChoiceKind.LISTED)
+def test_a_split_counts_if_it_has_a_part_for_each_stage() -> None:
     split = KnobChoice("pipeline_split", ((1, 3),), ChoiceKind.PINNED)
-    baseline = candidate(ranks=4, accumulation=4)
-    found = space(stages, split, micro_batches(1), baseline=baseline)
-    assert [one.layout.pipeline_split for one in rows(found)] == [(1, 3)]
-    assert dict(found.rejected)["split_parts"] == 1
+    stages = listed("pipeline_parallel", 2, 4)
+    found = layouts(space(stages, split, micros(1), on="dp=4 acc=4"))
+    assert [one.pipeline_split for one in found] == [(1, 3)]
 
 
 def test_expert_ranks_are_data_parallel_ranks() -> None:
-    experts = KnobChoice("expert_parallel", (1, 4), ChoiceKind.LISTED)
-    found = space(TENSOR, experts, micro_batches(1), baseline=candidate(ranks=4))
-    kept = [(c.layout.tensor_parallel, c.layout.expert_parallel) for c in rows(found)]
+    found = layouts(space(TENSOR, listed("expert_parallel", 1, 4), micros(1), on="dp=4"))
+    kept = {(one.tensor_parallel, one.expert_parallel) for one in found}
     assert (1, 4) in kept
     assert (2, 4) not in kept
 
 
-def test_shards_are_over_a_part_of_the_data_parallel_ranks() -> None:
-    shards = KnobChoice("shard_ranks", (True, 2, 4), ChoiceKind.LISTED)
-    found = names(space(TENSOR, shards, micro_batches(1), baseline=candidate(stage=3, ranks=4)))
-    assert [name for name in found if "sr2" in name]
-    assert not [name for name in found if "sr4" in name or ("tp" in name and "sr2" in name)]
-
-
-def test_a_split_is_tried_with_the_micro_batch_and_the_ranks_that_it_is_of() -> None:
-    splits = KnobChoice("micro_batch_split", (None, (5, 3), (3, 1)), ChoiceKind.LISTED)
-    baseline = candidate(ranks=2, accumulation=8)
-    found = names(space(TENSOR, splits, micro_batches(2, 4), baseline=baseline))
+def test_a_split_is_tried_with_its_own_micro_batch_and_ranks() -> None:
+    uneven = listed("micro_batch_split", None, (5, 3), (3, 1))
+    found = names(space(TENSOR, uneven, micros(2, 4)))
     assert {name for name in found if "uneven" in name} == {
         "z0_uneven5.3_gas2_tmbspg4",
         "z0_uneven3.1_gas4_tmbspg2",
@@ -369,11 +350,7 @@ def test_a_split_is_tried_with_the_micro_batch_and_the_ranks_that_it_is_of() -> 
 
 
 def test_listed_layers_are_of_full_recomputation_alone() -> None:
-    modes = KnobChoice("recompute", tuple(Recompute), ChoiceKind.LISTED)
-    layers = KnobChoice("recompute_layers", (1, 2), ChoiceKind.LISTED)
-    found = names(space(modes, layers, micro_batches(1)))
-    assert {name.partition("_ac")[2].partition("_gas")[0] for name in found} == {
-        "sel",
-        "full_acl1",
-        "full_acl2",
-    }
+    modes, layers = listed("recompute", *Recompute), listed("recompute_layers", 1, 2)
+    found = names(space(modes, layers, micros(1)))
+    kinds = {name.partition("_ac")[2].partition("_gas")[0] for name in found}
+    assert kinds == {"sel", "full_acl1", "full_acl2"}

@@ -5,17 +5,11 @@ from autoconf_launch.autotuner.cost import spearman, time_accuracy
 from autoconf_launch.autotuner.cost.calibration import top1_regret
 
 
-def test_equal_order_correlates_fully() -> None:
+def test_order_is_rank_correlation_with_shared_ranks() -> None:
     assert spearman(np.array([1.0, 2.0, 9.0]), np.array([3.0, 4.0, 5.0])) == pytest.approx(1.0)
-
-
-def test_equal_values_share_their_rank() -> None:
     # ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
     found = spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0]))
     assert found == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-
-
-def test_predictions_that_are_all_equal_say_nothing_of_order() -> None:
     assert spearman(np.ones(5), np.arange(5.0)) == 0.0
 
 
@@ -23,18 +17,12 @@ def test_regret_is_the_extra_time_of_the_predicted_best() -> None:
     assert top1_regret(np.array([1.0, 2.0]), np.array([12.0, 10.0])) == pytest.approx(0.2)
 
 
-def test_small_groups_have_errors_but_no_order() -> None:
+def test_errors_and_order_are_of_groups_that_are_large_enough() -> None:
     found = time_accuracy(np.array([1.1] * 4), np.ones(4), ["group"] * 4)
     assert found.mape == pytest.approx(10.0)
     assert (found.spearman, found.groups) == (None, 0)
-
-
-def test_groups_weigh_by_their_settings() -> None:
     up, down = np.arange(1.0, 6.0), np.arange(10.0, 0.0, -1.0)
     predicted = np.concatenate([up, np.arange(1.0, 11.0)])
     found = time_accuracy(predicted, np.concatenate([up, down]), [0] * 5 + [1] * 10)
     assert found.spearman == pytest.approx((5 - 10) / 15)
-
-
-def test_nothing_has_no_error() -> None:
     assert time_accuracy(np.zeros(0), np.zeros(0), []).mape is None

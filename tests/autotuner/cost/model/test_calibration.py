@@ -39,9 +39,16 @@ def move(alike: Likeness, slower: float) -> Floats:
     return calibration_factors(PREDICTED_S, alike, np.array([0]), slower * PREDICTED_S[:1])
 
 
-def test_without_measurements_nothing_changes(alike: Likeness) -> None:
+def test_rows_move_with_the_measured_one_as_far_as_they_share_its_parts(alike: Likeness) -> None:
     found = calibration_factors(PREDICTED_S, alike, np.zeros(0, np.int64), np.zeros(0))
     assert found.tolist() == [1.0] * len(PREDICTED_S)
+    assert move(alike, 1.2)[SAME] == pytest.approx(move(alike, 1.2)[0])
+    factor = move(alike, 1.2)
+    assert factor[SAME] > factor[LARGER_MICRO] > factor[OTHER] > 1.0
+    assert move(alike, 1.2)[SHARDED] == pytest.approx(1.0)
+    after = ErrorBelief.before(alike).after(np.array([0]), np.log([1.2]))
+    assert np.exp(after.mean_R) == pytest.approx(move(alike, 1.2))
+    assert move(alike, 100.0).max() < np.exp(0.36)
 
 
 def test_a_measured_row_is_shrunk_by_its_noise_alone(alike: Likeness) -> None:
@@ -50,27 +57,11 @@ def test_a_measured_row_is_shrunk_by_its_noise_alone(alike: Likeness) -> None:
     assert move(alike, 1.2)[0] == pytest.approx(1.2**kept)
 
 
-def test_a_layout_of_equal_parts_moves_as_the_measured_one(alike: Likeness) -> None:
-    assert move(alike, 1.2)[SAME] == pytest.approx(move(alike, 1.2)[0])
-
-
-def test_rows_that_share_more_move_more(alike: Likeness) -> None:
-    factor = move(alike, 1.2)
-    assert factor[SAME] > factor[LARGER_MICRO] > factor[OTHER] > 1.0
-
-
-def test_sharded_weights_are_another_software(alike: Likeness) -> None:
-    assert move(alike, 1.2)[SHARDED] == pytest.approx(1.0)
-
-
-def test_another_model_moves_less() -> None:
+def test_models_of_other_layers_or_widths_move_less() -> None:
     columns, zero = layouts(*ROWS), np.zeros(5, np.int64)
     models = np.array([0, 1, 0, 0, 0])
     other = move(likeness(columns, zero, models, SHAPES, NODES), 1.2)
     assert other[0] > other[SAME] > 1.0
-
-
-def test_a_model_of_another_width_moves_less_than_one_of_the_same() -> None:
     columns, zero = layouts(*ROWS[:1], *ROWS[:1], *ROWS[2:]), np.zeros(5, np.int64)
     models, wider = np.array([0, 1, 1, 1, 1]), SHAPES.copy()
     wider[1, 0] *= 1.05
@@ -78,10 +69,6 @@ def test_a_model_of_another_width_moves_less_than_one_of_the_same() -> None:
         move(likeness(columns, zero, models, x, NODES), 1.2)[1] for x in (SHAPES, wider)
     )
     assert same > other > 1.0
-
-
-def test_an_outlier_moves_no_more_than_the_largest_error(alike: Likeness) -> None:
-    assert move(alike, 100.0).max() < np.exp(0.36)
 
 
 def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see() -> None:
@@ -93,7 +80,7 @@ def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see() -> 
     assert two_nodes < one_node < belief.covariance_RR[0, 0]
 
 
-def test_each_measurement_narrows_every_row_and_none_below_the_noise(alike: Likeness) -> None:
+def test_beliefs_narrow_with_each_measurement_in_any_order(alike: Likeness) -> None:
     belief = ErrorBelief.before(alike)
     for row in range(5):
         after = belief.after(np.array([row]), np.array([0.05]))
@@ -101,19 +88,11 @@ def test_each_measurement_narrows_every_row_and_none_below_the_noise(alike: Like
         belief = after
     assert all(belief.spread(row) > NOISE for row in range(5))
     assert np.linalg.eigvalsh(belief.covariance_RR).min() > -1e-12
-
-
-def test_the_order_of_measurements_does_not_matter(alike: Likeness) -> None:
     belief, logs = ErrorBelief.before(alike), np.array([0.1, -0.05])
     together = belief.after(np.array([0, 2]), logs)
     apart = belief.after(np.array([2]), logs[1:]).after(np.array([0]), logs[:1])
     assert together.mean_R == pytest.approx(apart.mean_R)
     assert together.covariance_RR == pytest.approx(apart.covariance_RR)
-
-
-def test_a_belief_corrects_as_the_factors_do(alike: Likeness) -> None:
-    after = ErrorBelief.before(alike).after(np.array([0]), np.log([1.2]))
-    assert np.exp(after.mean_R) == pytest.approx(move(alike, 1.2))
 
 
 def test_a_wider_spread_trusts_predictions_less_and_the_noise_is_the_same(alike: Likeness) -> None:

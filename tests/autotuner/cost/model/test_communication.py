@@ -22,39 +22,21 @@ def ring(machine: Machine, ranks: int, stride: int, passes: float = 2.0, world: 
     return float(ring_s(plain, group, GB, passes=passes)[0])
 
 
-def test_a_rank_alone_sends_nothing(machine: Machine) -> None:
+def test_a_ring_inside_a_node_takes_the_measured_line(machine: Machine) -> None:
     assert ring(machine, 1, 1) == 0.0
-
-
-def test_inside_a_node_it_is_the_measured_line(machine: Machine) -> None:
     assert ring(machine, 8, 1) == pytest.approx(40e-6 + 2 * 7 / 8 * 1e9 / 80e9)
-
-
-def test_a_number_of_ranks_between_measured_ones_is_interpolated(machine: Machine) -> None:
     assert ring(machine, 5, 1) == pytest.approx(25e-6 + 2 * 4 / 5 * 1e9 / 65e9)
-
-
-def test_a_gather_is_half_an_all_reduce(machine: Machine) -> None:
     assert ring(machine, 8, 1, GATHER) == pytest.approx(ring(machine, 8, 1) / 2)
 
 
-def test_groups_of_a_node_share_its_cards(machine: Machine) -> None:
+def test_groups_share_the_cards_and_rails_of_a_node(machine: Machine) -> None:
     alone, shared = ring(machine, 16, 1), ring(machine, 16, 8)
     assert shared / alone == pytest.approx(8.0)
-
-
-def test_rings_of_several_ranks_in_a_node_cross_rails(machine: Machine) -> None:
     one_each, four_each = ring(machine, 16, 8), ring(machine, 16, 2)
     share = PLAIN.crossed_rails * 8 / 2  # half as fast, but shared by 2 groups instead of 8
     assert one_each / four_each == pytest.approx(share)
-
-
-def test_a_node_with_one_card_has_no_rails_to_cross(machine: Machine) -> None:
     slow = replace(machine, node_network_bytes_per_s=8e9)
     assert ring(slow, 16, 8) / ring(slow, 16, 2) == pytest.approx(8 / 2)
-
-
-def test_across_nodes_the_slower_of_link_and_cards_counts(machine: Machine) -> None:
     fast = replace(machine, node_network_bytes_per_s=1e15)
     assert ring(fast, 16, 1) == pytest.approx(40e-6 + 2 * 7 / 8 * 1e9 / 80e9)
 
@@ -64,8 +46,11 @@ def sends(machine: Machine, stages: int, stage_ranks: int) -> StageSends:
     return StageSends.between(np.array([stages]), np.array([stage_ranks]), plain, GB)
 
 
-def test_all_gpus_of_a_node_send_at_once(machine: Machine) -> None:
+def test_stages_send_by_links_inside_a_node_and_by_cards_across(machine: Machine) -> None:
     assert sends(machine, 2, 8).way_s_C[0] == pytest.approx(1e9 / (80e9 / 8))
+    found = sends(machine, 4, 2)
+    assert found.cards_s_C[0] == 0.0
+    assert found.back_s_C[0] == pytest.approx(1e9 / (0.6 * 100e9))
 
 
 def test_a_stage_smaller_than_a_node_crosses_nodes_with_its_ranks_alone(machine: Machine) -> None:
@@ -77,20 +62,10 @@ def test_a_stage_smaller_than_a_node_crosses_nodes_with_its_ranks_alone(machine:
     assert found.way_s_C[0] == pytest.approx(4 * link + 3 * cards)
 
 
-def test_stages_of_one_node_never_send_through_its_cards(machine: Machine) -> None:
-    found = sends(machine, 4, 2)
-    assert found.cards_s_C[0] == 0.0
-    assert found.back_s_C[0] == pytest.approx(1e9 / (0.6 * 100e9))
-
-
-def test_groups_that_nodes_cut_in_two_pay_for_the_network(machine: Machine) -> None:
-    """6 ranks fit in a node of 8, but the second 6 of 24 do not lie in one."""
+def test_groups_cut_by_nodes_pay_for_the_network(machine: Machine) -> None:
+    # 6 ranks fit in a node of 8, but the second 6 of 24 do not lie in one.
     slow = replace(machine, node_network_bytes_per_s=8e9)
     assert ring(slow, 6, 1) == ring(slow, 6, 1, world=6) < 0.04
     assert ring(slow, 6, 1, world=24) == pytest.approx(2 * 2 * 5 / 6 * 1e9 / 8e9)
-
-
-def test_rings_of_two_blocks_share_the_cards_of_the_node_between_them(machine: Machine) -> None:
-    slow = replace(machine, node_network_bytes_per_s=8e9)
     assert ring(slow, 12, 1, world=24) == pytest.approx(2 * 2 * 11 / 12 * 1e9 / 8e9)
     assert ring(slow, 16, 1, world=32) == pytest.approx(2 * 15 / 16 * 1e9 / 8e9)

@@ -14,26 +14,14 @@ PLAIN = replace(
 """No overhead and no cutting along k, so that only tiles and waves are seen."""
 
 
-def test_a_product_of_whole_waves_runs_at_the_full_rate(machine: Machine) -> None:
+def test_products_fill_whole_tiles_and_waves_unless_memory_bounds_them(machine: Machine) -> None:
     kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
     m, n, k = 256 * 10, 128 * 10, 4096  # 100 tiles on 100 multiprocessors
     assert float(kernels.product_s(m, n, k)) == pytest.approx(2 * m * n * k / 100e12)
-
-
-def test_one_tile_more_than_a_wave_costs_much_of_a_second_wave(machine: Machine) -> None:
-    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
     whole, more = kernels.product_s(np.array([2560, 2816]), 1280, 4096)
     assert more > 1.2 * whole
-
-
-def test_a_width_that_is_no_multiple_of_a_tile_pays_for_a_whole_one(machine: Machine) -> None:
-    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
     odd, even = kernels.product_s(4096, np.array([14336 - 100, 14336]), 4096)
     assert odd == even
-
-
-def test_a_thin_product_is_bound_by_memory(machine: Machine) -> None:
-    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
     moved_bytes = 2 * (1 * 65536 + 65536 * 65536) + 2 * 65536
     least = moved_bytes / (1e12 * PLAIN.memory_efficiency)
     assert float(kernels.product_s(1, 65536, 65536)) >= least

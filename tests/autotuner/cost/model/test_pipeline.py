@@ -34,59 +34,31 @@ def step_of(
     return float(seconds[0])
 
 
-def test_one_stage_runs_micro_batch_after_micro_batch() -> None:
+def test_a_pipeline_takes_its_micro_batches_and_a_bubble() -> None:
     assert step(24, accumulation=3) == 72.0
-
-
-def test_the_bubble_of_1f1b_is_stages_less_one() -> None:
     assert step(24, pipeline_parallel=4, accumulation=8) == 6 * (8 + 3)
-
-
-def test_virtual_stages_divide_the_bubble() -> None:
     seconds = step(24, pipeline_parallel=4, virtual_pipeline=3, accumulation=8)
     assert seconds == 6 * (8 + 3 / 3)
-
-
-def test_the_slowest_stage_sets_the_pace() -> None:
     assert step(8, 1.0, pipeline_parallel=2, accumulation=4) == 4 * 5 + 5
-
-
-def test_stages_of_the_slower_stack_set_the_pace() -> None:
     # 12 layers of 1.5 s read, 12 of 0.5 s write
     columns = layouts({"pipeline_parallel": 4, "accumulation": 8})
     assert step_of(columns, 24, 0.0, slowest=1.5) > 9.0 * 8
-
-
-def test_spare_layers_are_taken_from_the_ends() -> None:
     # 126 layers on 8 stages: 16 each, 15 on the first and the last one, which have an end too
     assert step(126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
 
 
-def test_layers_may_be_given_for_each_stage() -> None:
+def test_stages_have_given_or_even_layers() -> None:
     columns = layouts({"pipeline_parallel": 4, "pipeline_split": (2, 9, 10, 3)})
     assert [float(x[0]) for x in stage_layers(24, columns)] == [2, 10, 3]
-
-
-def test_the_fullest_stage_given_sets_the_pace() -> None:
-    columns = layouts({"pipeline_parallel": 2, "accumulation": 4, "pipeline_split": (5, 3)})
-    assert step_of(columns, 8, ends=1.0) == 4 * 6 + 4
-
-
-def test_only_some_rows_may_have_stages_of_their_own() -> None:
     plain = {"pipeline_parallel": 2}
     columns = layouts(plain, plain | {"pipeline_split": (5, 3)})
     assert stage_layers(8, columns)[0].tolist() == [4, 5]
-
-
-def test_rows_joined_to_others_keep_their_stages() -> None:
-    plain = {"pipeline_parallel": 2}
     columns = LayoutColumns.join([layouts(plain), layouts(plain | {"pipeline_split": (5, 3)})])
     assert stage_layers(8, columns)[2].tolist() == [4, 3]
-
-
-def test_virtual_stages_round_up_too() -> None:
     columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 3})
     assert largest_share(25, columns)[0] == 9
+    columns = layouts({"pipeline_parallel": 2, "accumulation": 4, "pipeline_split": (5, 3)})
+    assert step_of(columns, 8, ends=1.0) == 4 * 6 + 4
 
 
 def test_layers_behind_those_without_experts_set_the_pace() -> None:
@@ -104,13 +76,10 @@ def test_layers_behind_those_without_experts_set_the_pace() -> None:
     assert schedule_s(columns, stages, sends)[0] == 8 * 4 + 3
 
 
-def test_a_stage_between_others_sends_to_both() -> None:
+def test_stages_between_others_send_to_both_and_chunks_all_round() -> None:
     two, four = (layouts({"pipeline_parallel": n, "accumulation": 8}) for n in (2, 4))
     assert step_of(two, 4, 0.0, send=0.5) == 8 * 2 + 2 + (8 + 1) * 0.5
     assert step_of(four, 4, 0.0, send=0.5) == 8 * 1 + 3 + 8 * 2 * 0.5 + (2 * 3 - 2) * 0.5
-
-
-def test_virtual_stages_send_each_micro_batch_round_the_whole_pipeline() -> None:
     plain = {"pipeline_parallel": 4, "accumulation": 64}
     once, thrice = (
         step_of(layouts(plain | {"virtual_pipeline": v}), 24, 0.0, send=0.5)
