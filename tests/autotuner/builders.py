@@ -73,7 +73,7 @@ def as_candidate(one: OneLayout) -> Candidate:
     return Candidate(layout=Layout(**fields), extras=extras)
 
 
-def layout(words: str = "", **fields: Any) -> Layout:
+def layout_of(words: str = "", **fields: Any) -> Layout:
     return Layout(**{**_fields(words), **fields})
 
 

@@ -24,7 +24,7 @@ from autoconf_launch.autotuner.strategies import surrogate
 
 from .conftest import candidate, settings, steps_of
 
-TRIALS = 20
+TRIALS = 10
 
 
 def new_study() -> Study:
@@ -76,8 +76,8 @@ def test_a_trial_late_in_a_study_is_no_more_work_than_one_before(
     for module in (repeats, surrogate):  # the most that is learned from, reached soon
         monkeypatch.setattr(module, "MOST_SEEN", 16)
     study = new_study()
-    further(study, 40)
+    further(study, 20)
     before = calls_of(lambda: further(study, TRIALS))
-    further(study, 120)
+    further(study, 70)
     after = calls_of(lambda: further(study, TRIALS))
     assert after < 1.5 * before

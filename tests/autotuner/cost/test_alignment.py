@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Roofline, distinct
-from autoconf_launch.core import Architecture, Layout, Software, Workload
+from autoconf_launch.autotuner.cost import Roofline, distinct
+from autoconf_launch.core import Architecture, Software, Workload
 from autoconf_launch.tuning_spaces import build_architecture, machine
+
+from ..builders import layouts
 
 
 def heads_of(width: int) -> Architecture:
@@ -19,7 +21,7 @@ def layer_s(width: int) -> float:
         sequence_length=1024,
         software=Software(flash_attention=False),
     )
-    inner, _ = distinct(LayoutColumns.from_layouts([Layout(micro_batch=8)]))
+    inner, _ = distinct(layouts("micro=8"))
     times = Roofline(workload=workload, machine=machine("A10G-24GB")).inner_times(inner)
     return float(np.asarray(times.busy_s_U)[0])
 

@@ -57,12 +57,12 @@ def test_without_timings_or_a_formula_nothing_is_said() -> None:
     assert np.isnan(step_s(replace(MODEL, timings=time_it((1, 0.0), (2, 0.0)))))
     assert np.isnan(step_s(tensor_parallel=2))
     # Only the user's own configuration is left of some spaces.
-    nothing = table({}).take([])
+    nothing = table("").take([])
     assert profiled_step_parts(nothing, replace(ADAM, model=MODEL), None).step_s_C.shape == (0,)
 
 
 def test_the_parts_add_up_to_the_step() -> None:
-    rows = table({"micro_batch": 4, "accumulation": 3, "recompute": Recompute.FULL})
+    rows = table("micro=4 acc=3 recompute=full")
     found = profiled_step_parts(rows, replace(ADAM, model=MODEL), None)
     parts_s = [float(part[0]) for _, part in found.profiled_parts()]
     assert sum(parts_s) == pytest.approx(found.step_s_C[0])

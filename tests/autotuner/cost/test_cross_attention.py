@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Roofline, distinct
+from autoconf_launch.autotuner.cost import Roofline, distinct
 from autoconf_launch.core import Layout, Software, Workload
 from autoconf_launch.tuning_spaces import machine, named_model
+
+from ..builders import layouts
 
 T5 = Workload(
     model=named_model("fasop-t5"),
@@ -16,7 +18,7 @@ T5 = Workload(
 
 
 def layer_s(workload: Workload, layout: Layout) -> float:
-    inner, _ = distinct(LayoutColumns.from_layouts([layout]))
+    inner, _ = distinct(layouts(layout))
     nodes = machine("A100-SXM-40GB", gpus_per_node=8)
     return float(Roofline(workload=workload, machine=nodes).inner_times(inner).layer_s_U[0])
 

@@ -10,7 +10,6 @@ from autoconf_launch.autotuner.cost import (
     DEFAULT_PHYSICS,
     EAGER_BAND,
     Kernels,
-    LayoutColumns,
     TracedOperations,
     block_operations,
     estimate,
@@ -35,6 +34,8 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.tuning_spaces import machine, named_model
+
+from ..builders import layout_of, layouts
 
 KERNELS = Kernels(accelerator=machine("A100-SXM-80GB").accelerator, physics=DEFAULT_PHYSICS)
 PRODUCT = OperationCost(flops=1e12, moved_bytes=10**8)
@@ -72,8 +73,8 @@ def test_each_rank_runs_frozen_models_on_its_own_tokens(
     on = machine("A100-SXM-80GB")
     alone = Workload(model=named_model("gpt2"), sequence_length=1024)
     both = replace(alone, frozen_passes=FrozenPasses(operations=(PRODUCT, COPY), tokens=4096))
-    layout = Layout(micro_batch=size, accumulation=times, context_parallel=context)
-    columns = LayoutColumns.from_layouts([layout])
+    layout = layout_of(f"micro={size} acc={times} cp={context}")
+    columns = layouts(layout)
     steps_s = [float(step_parts(columns, one, on).step_s_C[0]) for one in (alone, both)]
     kernels = replace(KERNELS, physics=on.physics)
     once_s = forward_backward_s((PRODUCT, COPY), kernels, share=size / context / 4)

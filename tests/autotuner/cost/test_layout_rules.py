@@ -7,6 +7,8 @@ from autoconf_launch.autotuner.cost import LayoutColumns, broken_rule, rows_obey
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import named_model
 
+from ..builders import layouts
+
 QWEN = named_model("qwen2-7b")
 MIXTRAL = named_model("mixtral-8x7b")
 
@@ -69,7 +71,7 @@ def test_layers_to_recompute_need_full_recomputation() -> None:
 
 def test_a_table_keeps_the_rows_that_break_no_rule() -> None:
     rows = [Layout(tensor_parallel=size) for size in (1, 4, 8)]
-    assert rows_obeying(LayoutColumns.from_layouts(rows), QWEN, 4096).tolist() == [
+    assert rows_obeying(layouts(*rows), QWEN, 4096).tolist() == [
         True,
         True,
         False,

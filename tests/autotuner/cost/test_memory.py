@@ -8,10 +8,8 @@ import pytest
 
 from autoconf_launch.autotuner.cost import configured_workload, traced_memory
 from autoconf_launch.autotuner.cost.memory import memory_parts
-from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
-    Candidate,
     Grade,
     KnobValue,
     Layout,
@@ -228,9 +226,8 @@ def test_gradients_of_a_single_micro_batch_come_after_the_loss() -> None:
     sgd = replace(ADAM, optimizer=Optimizer.from_name("SGD"))
 
     def need(accumulation: int) -> float:
-        layout = Layout(micro_batch=2, accumulation=accumulation, recompute=Recompute.FULL)
-        table = CandidateTable.from_candidates([Candidate(layout=layout)])
-        found = traced_memory(table, replace(sgd, model=spec))
+        rows = table(f"micro=2 acc={accumulation} recompute=full")
+        found = traced_memory(rows, replace(sgd, model=spec))
         return sum(float(sizes[0]) for _, sizes in found)
 
     assert need(2) - need(1) == pytest.approx(1.04 * 4000, rel=0.02)
@@ -249,6 +246,5 @@ def test_layouts_without_a_formula_have_no_prediction(layout: dict[str, Any]) ->
 
 
 def test_an_update_of_all_weights_at_once_needs_room_beyond_what_backward_freed() -> None:
-    table = CandidateTable.from_candidates([Candidate(layout=Layout(micro_batch=2))])
-    found = memory_parts(table, replace(ADAM, model=MODEL), foreach=True)
+    found = memory_parts(table("micro=2"), replace(ADAM, model=MODEL), foreach=True)
     assert found["update"].tolist() == [4000 - 820]

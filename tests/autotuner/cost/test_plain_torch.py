@@ -22,7 +22,6 @@ from autoconf_launch.autotuner.cost.software import (
     small_traffic,
 )
 from autoconf_launch.autotuner.cost.step import step_parts
-from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     Candidate,
     Layout,
@@ -34,7 +33,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS, machine, named_model, trainer
 
-from ..builders import layouts
+from ..builders import layouts, table
 
 H100 = machine("H100-SXM-80GB")
 NONE, FULL = Recompute.NONE, Recompute.FULL
@@ -59,7 +58,7 @@ def parts(one: Workload, micro: int, recompute: Recompute = NONE, batch: int = 3
 
 
 def layer_bytes(one: Workload, micro: int) -> float:
-    inner, _ = distinct(layouts({"micro_batch": micro}))
+    inner, _ = distinct(layouts(f"micro={micro}"))
     (there, _), (back, _) = small_traffic(one, inner, DEFAULT_PHYSICS, None, 1.0)
     return float(np.sum(there + back))
 
@@ -125,7 +124,7 @@ def test_logits_of_an_odd_vocabulary_are_slow_in_16_bits(
 
 
 def test_tf32_makes_attention_no_faster() -> None:
-    inner, _ = distinct(layouts({"micro_batch": 8}))
+    inner, _ = distinct(layouts("micro=8"))
     cores = [
         attention_times(
             stacks(workload("gpt2-large", precision))[0],
@@ -193,4 +192,4 @@ def test_the_step_of_a_layout_is_the_same_in_every_table(name: str) -> None:
 
 def _table(*layouts: Layout) -> LayoutColumns:
     candidates = [Candidate(layout=layout) for layout in layouts]
-    return LayoutColumns.from_table(CandidateTable.from_candidates(candidates))
+    return LayoutColumns.from_table(table(*candidates))

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, estimate, memory_bytes
+from autoconf_launch.autotuner.cost import estimate, memory_bytes
 from autoconf_launch.core import Framework, Layout, Recompute, Software, WeightFormat, Workload
 from autoconf_launch.tuning_spaces import machine, named_model
+
+from ..builders import layout_of, layouts
 
 LLAMA = named_model("llama-7b")
 LORA = Workload(
@@ -23,12 +25,12 @@ ONE = Layout(zero_stage=0)
 
 
 def parts(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
-    memory = memory_bytes(LayoutColumns.from_layouts([layout]), workload)
+    memory = memory_bytes(layouts(layout), workload)
     return {name: float(np.broadcast_to(sizes, (2, 1))[0, 0]) for name, sizes in memory.named}
 
 
 def step(workload: Workload, layout: Layout = ONE) -> dict[str, float]:
-    columns = LayoutColumns.from_layouts([layout])
+    columns = layouts(layout)
     found = estimate(columns, workload, machine("A100", gpus_per_node=8))
     return {name: float(seconds[0]) for name, seconds in found.parts}
 
@@ -56,7 +58,7 @@ def test_matrices_are_stored_in_the_format_and_the_rest_in_16_bits(form: WeightF
 
 
 def test_zero_3_shares_quantized_weights_and_gathers_them_as_they_are_stored() -> None:
-    layout = Layout(zero_stage=3, data_parallel=8)
+    layout = layout_of("zero=3 dp=8")
     nf4 = parts(replace(LORA, weight_format=WeightFormat.NF4), layout)
     plain = parts(LORA, layout)
     assert nf4["weights"] == pytest.approx(parts_of_one(WeightFormat.NF4) / 8)
@@ -114,6 +116,6 @@ def test_405b_on_eight_gpus_is_what_torchtune_measured() -> None:
     speed", Llama 3.1 405B); its batch is taken for one sample of 2048 tokens."""
     llama = named_model("llama3.1-405b")
     qlora = replace(LORA, model=llama, sequence_length=2048, weight_format=WeightFormat.NF4)
-    layout = Layout(zero_stage=3, data_parallel=8, recompute=Recompute.FULL)
-    peak = float(memory_bytes(LayoutColumns.from_layouts([layout]), qlora).peak_C[0])
+    layout = layout_of("zero=3 dp=8 recompute=full")
+    peak = float(memory_bytes(layouts(layout), qlora).peak_C[0])
     assert peak / 1e9 == pytest.approx(44.8, rel=0.12)

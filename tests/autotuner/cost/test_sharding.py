@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import (
-    LayoutColumns,
     memory_bytes,
 )
 from autoconf_launch.core import (
@@ -26,7 +25,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS, trainer
 
-from ..builders import architecture
+from ..builders import architecture, layouts
 
 ROUNDING = 1 + 1e-9
 POWERS = st.sampled_from([1, 2, 4, 8])
@@ -86,7 +85,7 @@ LAYOUTS = st.builds(
 
 
 def peak(workload: Workload, layout: Layout) -> float:
-    return float(memory_bytes(LayoutColumns.from_layouts([layout]), workload).peak_C[0])
+    return float(memory_bytes(layouts(layout), workload).peak_C[0])
 
 
 @settings(max_examples=120, deadline=None)
@@ -121,7 +120,5 @@ def test_zero_3_has_room_for_the_layers_in_use(name: str) -> None:
     """Weights are shared by all ranks, but two layers are whole while they compute."""
     model = architecture("any", layers=8, hidden=512, heads=8, vocabulary=512)
     workload = trainer(name).apply_to(Workload(model=model, sequence_length=128))
-    found = memory_bytes(
-        LayoutColumns.from_layouts([Layout(data_parallel=64, zero_stage=3)]), workload
-    )
+    found = memory_bytes(layouts("dp=64 zero=3"), workload)
     assert float(found["gathered"].max()) >= 2 * 2 * 12 * 512**2

@@ -24,8 +24,13 @@ def part(name: str, point: Point, model: str = "llama3.1-8b", read: int = 512) -
     return float(np.max(found))
 
 
-def test_one_rank_holds_every_weight() -> None:
+def test_weights_take_their_bytes_once() -> None:
     assert part("weights", (1, 1, 1)) == 2 * parameters(named_model("llama3.1-8b"))
+    eight = replace(generation(), precision=Precision.FP8)
+    found = float(generation_memory(columns([(1, 1, 1)]), eight, VLLM)["weights"].max())
+    assert 0.5 < found / part("weights", (1, 1, 1)) < 0.6
+    asked = generation("llama3.1-70b")
+    assert largest_batches(columns([(1, 1, 1)]), asked, VLLM, 80 * 2**30).tolist() == [0]
 
 
 @pytest.mark.parametrize("model", ["llama3.1-8b", "mixtral-8x7b", "gpt3-20b", "t5-3b"])
@@ -39,36 +44,18 @@ def test_ranks_share_weights_and_cache(model: str, degrees: tuple[int, int]) -> 
     assert shared * tensor * pipeline == pytest.approx(whole)
 
 
-def test_the_cache_has_two_numbers_of_a_head_for_each_token() -> None:
-    """Llama 3.1 8B: 131,072 bytes a token (2 x 32 layers x 8 heads x 128 x 2 bytes)."""
+def test_the_cache_has_two_numbers_of_a_head_or_latents_for_each_token() -> None:
+    # Llama 3.1 8B: 131,072 bytes a token (2 x 32 layers x 8 heads x 128 x 2 bytes).
     assert part("cache", (1, 1, 3)) == 131_072 * 3 * (512 + 64)
-
-
-def test_latents_are_cached_instead_of_heads_and_are_not_split() -> None:
-    """DeepSeek-V2 Lite: 27 layers of 512 + 64 numbers."""
+    # DeepSeek-V2 Lite: 27 layers of 512 + 64 numbers.
     each = 27 * 576 * 2 * (512 + 64)
     assert part("cache", (1, 1, 1), "deepseek-v2-lite") == each
     assert part("cache", (4, 1, 1), "deepseek-v2-lite") == each
-
-
-def test_heads_that_are_fewer_than_the_ranks_are_on_several() -> None:
     assert part("cache", (16, 1, 1)) == part("cache", (8, 1, 1)) == part("cache", (1, 1, 1)) / 8
-
-
-def test_a_window_bounds_the_cache_of_its_layers() -> None:
-    """GPT-OSS: every second layer looks back over 128 tokens."""
+    # GPT-OSS: every second layer looks back over 128 tokens.
     long, short = part("cache", (1, 1, 1), "gpt-oss-20b", 8128), 12 * 128 + 12 * 8192
     assert long == pytest.approx(short * 2 * 8 * 64 * 2)
-
-
-def test_a_pipeline_that_is_filled_caches_every_batch_in_flight() -> None:
     assert part("cache", (1, 4, 2)) == part("cache", (1, 1, 2))
-
-
-def test_quantized_weights_take_fewer_bytes() -> None:
-    eight = replace(generation(), precision=Precision.FP8)
-    found = float(generation_memory(columns([(1, 1, 1)]), eight, VLLM)["weights"].max())
-    assert 0.5 < found / part("weights", (1, 1, 1)) < 0.6
 
 
 @given(
@@ -102,17 +89,9 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(tensor: int, limit: in
     assert peak_C[0] <= limit_bytes < peak_C[1]
 
 
-def test_where_weights_do_not_fit_no_batch_does() -> None:
-    asked = generation("llama3.1-70b")
-    assert largest_batches(columns([(1, 1, 1)]), asked, VLLM, 80 * 2**30).tolist() == [0]
-
-
-def test_processes_of_a_cpu_have_no_context_of_a_gpu() -> None:
+def test_engines_and_stages_hold_buffers_of_a_gpu() -> None:
     one = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
     assert float(one["engine"].max()) == float(one["communication"].max()) == 0.0
-
-
-def test_a_stage_that_runs_kernel_by_kernel_also_holds_what_it_got_and_sends() -> None:
     asked = generation("gpt2", read=60, written=20)
     one, two = (
         generation_memory(columns([(1, pp, 8)]), asked, NATIVE)["communication"].item()

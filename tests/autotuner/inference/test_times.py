@@ -22,6 +22,7 @@ from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import Candidate, ConfigError, Layout, Precision
 from autoconf_launch.tuning_spaces import machine, named_model
 
+from ..builders import layout_of
 from .conftest import columns, estimates, generation
 
 MODELS = ("llama3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "t5-3b", "qwen3-0.6b")
@@ -51,14 +52,17 @@ def test_longer_prompts_and_answers_take_longer(read: int, written: int) -> None
     assert table.latency_s_C[0] < longer.latency_s_C[0]
 
 
-def test_tensor_ranks_share_the_weights_that_a_token_reads() -> None:
+def test_ranks_share_the_weights_that_a_token_reads() -> None:
     table = estimates([(1, 1, 1), (8, 1, 1)], generation("llama3.1-70b"), gpu="H100-SXM-80GB")
     assert 5.0 < table.token_s_C[0] / table.token_s_C[1] < 8.0
-
-
-def test_a_token_takes_no_less_than_reading_all_weights() -> None:
     table = estimates([(1, 1, 1)])
     assert table.token_s_C[0] > 15e9 / 2.039e12
+    one, many = estimates([(1, 1, 1), (1, 1, 64)], generation("mixtral-8x7b")).token_s_C
+    assert many > 2.5 * one
+    model = named_model("llama3.1-8b")
+    asked = generation(read=30_000)
+    narrow = replace(asked, model=replace(model, window=1024))
+    assert estimates([(1, 1, 8)], narrow).token_s_C < 0.5 * estimates([(1, 1, 8)], asked).token_s_C
 
 
 CORE = Machine(
@@ -107,19 +111,13 @@ def test_on_cores_two_ranks_are_quicker_and_a_send_between_stages_is_short() -> 
     assert one < staged < 1.05 * one
 
 
-def test_latency_is_the_sum_of_all_stages() -> None:
+def test_stages_add_up_and_work_on_batches_of_their_own_if_the_engine_has_it_so() -> None:
     one, four = estimates([(1, 1, 8), (1, 4, 8)]).token_s_C
     assert one < four < 1.05 * one
-
-
-def test_stages_work_on_batches_of_their_own_where_the_engine_has_it_so() -> None:
     filled = estimates([(1, 1, 8), (1, 4, 8)]).samples_per_s_per_gpu_C
     alone = estimates([(1, 1, 8), (1, 4, 8)], engine="native").samples_per_s_per_gpu_C
     assert 0.85 * filled[0] < filled[1] <= filled[0]
     assert 0.2 * alone[0] < alone[1] < 0.3 * alone[0]
-
-
-def test_the_parts_add_up_to_the_latency() -> None:
     table = estimates([(1, 1, 1), (2, 2, 4), (8, 1, 64)])
     assert np.sum([seconds for _, seconds in table.parts], axis=0) == pytest.approx(
         table.latency_s_C
@@ -129,18 +127,10 @@ def test_the_parts_add_up_to_the_latency() -> None:
     assert parts["tensor_parallel"][0] == parts["pipeline"][0] == 0.0
 
 
-def test_a_host_that_launches_each_kernel_is_slower_than_a_graph() -> None:
+def test_engines_launch_kernels_and_reduce_at_their_own_cost() -> None:
     eager = estimates([(1, 1, 1)], engine="native").token_s_C[0]
     assert eager > 2 * estimates([(1, 1, 1)]).token_s_C[0]
     assert eager == pytest.approx(32 * 0.00088, rel=0.1)
-
-
-def test_few_tokens_read_the_experts_that_they_are_routed_to() -> None:
-    one, many = estimates([(1, 1, 1), (1, 1, 64)], generation("mixtral-8x7b")).token_s_C
-    assert many > 2.5 * one
-
-
-def test_short_all_reduces_cost_their_latency() -> None:
     asked = generation("llama3.1-8b")
     graph = dict(estimates([(8, 1, 1)], asked).parts)["tensor_parallel"][0]
     nccl = dict(estimates([(8, 1, 1)], asked, engine="fastertransformer").parts)
@@ -149,15 +139,8 @@ def test_short_all_reduces_cost_their_latency() -> None:
     assert nccl["tensor_parallel"][0] / sums > 7e-5
 
 
-def test_windows_bound_what_a_token_reads() -> None:
-    model = named_model("llama3.1-8b")
-    asked = generation(read=30_000)
-    narrow = replace(asked, model=replace(model, window=1024))
-    assert estimates([(1, 1, 8)], narrow).token_s_C < 0.5 * estimates([(1, 1, 8)], asked).token_s_C
-
-
 def test_a_table_of_candidates_gives_what_its_columns_give() -> None:
-    layouts = [Layout(tensor_parallel=2, pipeline_parallel=2, micro_batch=8), Layout()]
+    layouts = [layout_of("tp=2 pp=2 micro=8"), Layout()]
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
     given_: dict[str, Any] = {
         "generation": generation(),

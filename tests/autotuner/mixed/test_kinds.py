@@ -19,22 +19,13 @@ def kind(count: int, usd: float | None = 1.0) -> MachineKind:
 def test_parts_of_a_cluster_have_any_number_of_each_kind_but_none() -> None:
     found = sub_clusters([kind(1), kind(2)]).tolist()
     assert found == [[0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
-
-
-def test_the_eighty_clusters_of_eight_and_eight_nodes() -> None:
     assert len(sub_clusters([kind(8), kind(8)])) == 80
-
-
-def test_too_many_parts_are_refused_with_their_number() -> None:
     with pytest.raises(ConfigError, match=r"has 12,166 parts .* fewer of them"):
         sub_clusters([kind(22), kind(22), kind(22)])
 
 
 def test_a_part_costs_what_its_nodes_do() -> None:
     assert usd_per_hour([kind(3, 2.0), kind(1, 5.0)], (3, 1)) == 11.0
-
-
-def test_an_unknown_price_matters_only_where_it_is_paid() -> None:
     kinds = [kind(3, 2.0), kind(1, None)]
     assert usd_per_hour(kinds, (3, 0)) == 6.0
     assert usd_per_hour(kinds, (3, 1)) is None

@@ -16,9 +16,10 @@ from autoconf_launch.autotuner.mixed import (
 )
 from autoconf_launch.autotuner.mixed.partition import move_layers, split_layers
 from autoconf_launch.autotuner.planner import Plan
-from autoconf_launch.core import Degrees, Layout, Workload
+from autoconf_launch.core import Degrees, Workload
 from autoconf_launch.tuning_spaces import named_model
 
+from ..builders import layout_of
 from .conftest import MakeKind
 from .test_partition import all_splits, chains, schedule_price
 from .test_times import layout, seconds
@@ -73,7 +74,7 @@ def test_a_stage_over_one_and_a_half_nodes_has_both_kinds_and_the_slower_ones_pa
     one = layout(data_parallel=4, pipeline_parallel=2)
     mixed = seconds(workload, [*kinds], [1, 0], one).layer_s_RS[0]
     assert mixed[0] > mixed[1]
-    across = Layout(data_parallel=6, pipeline_parallel=2, accumulation=4)
+    across = layout_of("dp=6 pp=2 acc=4")
     paces = seconds(workload, [*kinds], [0, 1, 1], across).layer_s_RS[0]
     assert paces[0] >= 0.999 * paces[1]
 
@@ -83,7 +84,7 @@ def test_each_stage_pays_for_the_sum_of_its_own_gradients(
 ) -> None:
     """A stage inside a node sums over its links, one across nodes over their cards."""
     kinds = (kind("A100-40GB", gpus=2), kind("A10G-24GB", gpus=4))
-    one = Layout(data_parallel=4, pipeline_parallel=2, accumulation=4)
+    one = layout_of("dp=4 pp=2 acc=4")
     found = seconds(workload, [*kinds], [1, 0, 0], one)
     assert found.reduced_s_RS[0, 0] != found.reduced_s_RS[0, 1]
     layers = np.array([[6, 6]])

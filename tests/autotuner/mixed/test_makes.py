@@ -4,12 +4,12 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns
 from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, given_stages, mixed_plan
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import decoder_share, seconds_of_makes
-from autoconf_launch.core import Layout, Workload
+from autoconf_launch.core import Workload
 
+from ..builders import layouts
 from .conftest import MakeKind, rows_at_first
 
 
@@ -29,7 +29,7 @@ def test_a_layer_that_attends_to_an_encoder_takes_longer(
     translation: Workload, kind: MakeKind
 ) -> None:
     nodes = kind("A10G-24GB")
-    columns = LayoutColumns.from_layouts([Layout(data_parallel=2, pipeline_parallel=2)])
+    columns = layouts("dp=2 pp=2")
     places = place_stages(np.array([[0]]), [nodes], stages=2, stage_ranks=2)
     rows = rows_at_first(columns, places, translation, [nodes])
     times = seconds_of_makes(rows, np.array([[0.0, 1.0]]))
@@ -47,6 +47,6 @@ def test_the_pipeline_is_cut_between_encoder_and_decoder(
     for row in mixed_plan(question).best:
         layers = [stage.layers for stage in row.stages]
         assert 6 in accumulate(layers)
-        columns = LayoutColumns.from_layouts([replace(row.layout, pipeline_split=None)])
+        columns = layouts(replace(row.layout, pipeline_split=None))
         given = given_stages(columns, translation, kinds, row.order, layers)
         assert given.step_s == pytest.approx(row.step_s)

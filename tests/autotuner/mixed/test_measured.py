@@ -3,22 +3,24 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Roofline, distinct
+from autoconf_launch.autotuner.cost import Roofline, distinct
 from autoconf_launch.autotuner.mixed import MeasuredLayers
 from autoconf_launch.autotuner.mixed.kinds import with_measured
-from autoconf_launch.core import Layout, Recompute, Software, Workload
+from autoconf_launch.core import Layout, Software, Workload
 from autoconf_launch.tuning_spaces import machine, named_model
+
+from ..builders import layout_of, layouts
 
 LAYOUTS = [
     *(Layout(micro_batch=micro) for micro in (1, 4, 64)),
-    *(Layout(micro_batch=micro, tensor_parallel=2) for micro in (1, 64)),
-    Layout(micro_batch=64, recompute=Recompute.FULL),
+    *(layout_of(f"micro={micro} tp=2") for micro in (1, 64)),
+    layout_of("micro=64 recompute=full"),
 ]
 
 
 def layer_s(forward_s: float | None, model: str, gpu: str = "A100-SXM-40GB") -> list[float]:
     """A layer of each layout, predicted if nothing was measured."""
-    inner, which = distinct(LayoutColumns.from_layouts(LAYOUTS))
+    inner, which = distinct(layouts(*LAYOUTS))
     workload = Workload(
         model=named_model(model), sequence_length=512, software=Software(flash_attention=False)
     )
@@ -57,7 +59,7 @@ def test_a_busy_device_is_slower_or_faster_as_a_whole() -> None:
 
 
 def test_what_was_not_measured_stays_predicted() -> None:
-    inner, _ = distinct(LayoutColumns.from_layouts(LAYOUTS[:1]))
+    inner, _ = distinct(layouts(*LAYOUTS[:1]))
     workload = Workload(model=named_model("gpt2"), sequence_length=512)
     roofline = Roofline(workload=workload, machine=machine("A10G-24GB"))
     times = roofline.inner_times(inner)

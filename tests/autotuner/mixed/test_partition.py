@@ -87,7 +87,7 @@ def test_no_split_has_a_smaller_bottleneck() -> None:
         assert tau == pytest.approx(seconds.min())
 
 
-def test_a_stage_without_room_for_a_layer_makes_a_row_impossible() -> None:
+def test_rows_without_room_for_a_layer_are_impossible_and_others_are_split_by_room() -> None:
     layer = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     most = [[4, 4], [0, 9], [2, 3]]
     assert feasible_rows(chains(np.zeros((3, 2)), layer, most, (6,))).tolist() == [
@@ -95,14 +95,8 @@ def test_a_stage_without_room_for_a_layer_makes_a_row_impossible() -> None:
         False,
         False,
     ]
-
-
-def test_layers_stay_where_memory_has_room_for_them() -> None:
     some = chains([[0.0, 0.0]], [[1.0, 5.0]], [[3, 9]], (8,))
     assert split_layers(some, line_price(some))[0].tolist() == [[3, 5]]
-
-
-def test_an_encoder_and_a_decoder_have_stages_of_their_own() -> None:
     some = chains([[0.0] * 4], [[1.0, 1.0, 2.0, 1.0]], [[9] * 4], (6, 6), late=[[0, 0, 1, 1]])
     split = split_layers(some, line_price(some))[0]
     assert split[:, :2].sum() == split[:, 2:].sum() == 6

@@ -9,9 +9,6 @@ from .simulator import simulate_1f1b
 def test_equal_stages_have_the_bubble_of_stages_less_one() -> None:
     ones = np.ones((1, 4))
     assert pipeline_s(ones, 2 * ones, np.array([8]))[0] == pytest.approx(3 * (8 + 3))
-
-
-def test_one_stage_has_no_bubble() -> None:
     assert pipeline_s(np.array([[1.0]]), np.array([[2.0]]), np.array([5]))[0] == 15.0
 
 
@@ -28,7 +25,7 @@ def errors(cases: int) -> np.ndarray:
 
 
 def test_the_formula_is_within_a_percent_of_the_simulation_and_never_above_it() -> None:
-    found = errors(1500)
+    found = errors(400)
     assert found.max() < 1e-9
     assert found.min() > -0.05
     assert np.mean(found > -0.01) > 0.95

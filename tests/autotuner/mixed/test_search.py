@@ -4,13 +4,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
+from autoconf_launch.autotuner.cost import memory_bytes
 from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, mixed_plan, node_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import stage_seconds
 from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import Workload
 
+from ..builders import layouts
 from .conftest import MakeKind, rows_at_first
 
 
@@ -25,20 +26,19 @@ def question(workload: Workload, kind: MakeKind) -> MixedQuestion:
     return MixedQuestion(workload=workload, kinds=kinds, degrees=degrees)
 
 
-def test_each_part_of_the_cluster_has_its_best_layout(question: MixedQuestion) -> None:
+def test_each_part_of_the_cluster_has_its_best_layout_and_slow_nodes_are_left_out(
+    question: MixedQuestion,
+) -> None:
     every = mixed_plan(replace(question, degrees=MIXED_DEGREES))
     counts = {row.counts for row in every.best}
     assert counts == {(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)}
     seconds = [row.step_s for row in every.best]
     assert seconds == sorted(seconds)
-
-
-def test_slow_nodes_are_not_used_where_they_cost_time(question: MixedQuestion) -> None:
     best = mixed_plan(replace(question, degrees=MIXED_DEGREES)).best[0]
     assert best.counts == (1, 0)
 
 
-def test_a_row_says_what_lies_where(question: MixedQuestion) -> None:
+def test_a_row_says_what_lies_where_and_its_parts_add_up(question: MixedQuestion) -> None:
     row = one_row(question)
     layers = tuple(stage.layers for stage in row.stages)
     assert row.layout.pipeline_split == layers
@@ -48,16 +48,12 @@ def test_a_row_says_what_lies_where(question: MixedQuestion) -> None:
     fast = row.order.index(0)
     assert layers[fast] == max(layers)
     assert row.usd_per_hour == 3.0
-
-
-def test_parts_of_a_step_add_up(question: MixedQuestion) -> None:
-    row = one_row(question)
     assert sum(seconds for _, seconds in row.parts) == pytest.approx(row.step_s)
 
 
 def test_memory_is_that_of_the_split_on_each_stage(question: MixedQuestion) -> None:
     row = one_row(question)
-    columns = LayoutColumns.from_layouts([replace(row.layout, pipeline_split=None)])
+    columns = layouts(replace(row.layout, pipeline_split=None))
     split = np.array([[stage.layers] for stage in row.stages])
     total = memory_bytes(columns, question.workload, np.arange(3)[:, None], split).total[:, 0]
     assert [stage.peak_bytes for stage in row.stages] == pytest.approx(total.tolist())
@@ -77,7 +73,7 @@ def test_no_order_and_split_of_a_layout_is_faster(question: MixedQuestion) -> No
     row = one_row(question)
     lines = node_orders((1, 2), question.kinds)
     layout = replace(row.layout, pipeline_split=None)
-    columns = LayoutColumns.from_layouts([layout])
+    columns = layouts(layout)
     cuts = np.array(list(combinations(range(1, 12), 2)))
     splits = np.diff(np.hstack([np.zeros_like(cuts[:, :1]), cuts, 12 + 0 * cuts[:, :1]]), axis=1)
     places = place_stages(lines, question.kinds, stages=3, stage_ranks=4)

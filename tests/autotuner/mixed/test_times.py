@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, estimate
+from autoconf_launch.autotuner.cost import estimate
 from autoconf_launch.autotuner.mixed import MachineKind
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import StageSeconds, stage_seconds
 from autoconf_launch.core import FrozenPasses, Layout, OperationCost, Workload
 
+from ..builders import layouts
 from .conftest import MakeKind, rows_at_first
 
 
@@ -24,7 +25,7 @@ def seconds(
         stages=layout.pipeline_parallel,
         stage_ranks=layout.world_size // layout.pipeline_parallel,
     )
-    columns = LayoutColumns.from_layouts([layout])
+    columns = layouts(layout)
     return stage_seconds(rows_at_first(columns, places, workload, kinds))
 
 
@@ -53,7 +54,7 @@ def test_equal_nodes_take_what_plan_says_of_them(
     passes = FrozenPasses(operations=(operation,), tokens=workload.sequence_length)
     workload = replace(workload, frozen_passes=passes if flops else None)
     nodes, one = kind(gpu, count=4), layout(**values)
-    planned = estimate(LayoutColumns.from_layouts([one]), workload, nodes.machine).step_s_C[0]
+    planned = estimate(layouts(one), workload, nodes.machine).step_s_C[0]
     even = np.full((1, one.pipeline_parallel), 12 // one.pipeline_parallel)
     found = seconds(workload, [nodes], [0, 0, 0, 0], one).step_s(even)[0]
     assert found == pytest.approx(planned, rel=0.02)
@@ -64,7 +65,7 @@ def test_equal_nodes_of_any_network_take_what_plan_says_of_them(
 ) -> None:
     """Random nodes, networks and layouts. Where nodes cut stages, plan takes the worst stage."""
     draw, whole = random.Random(0), 0
-    for _ in range(200):
+    for _ in range(80):
         gpus, count = draw.choice([2, 4, 6, 8]), draw.choice([2, 3, 4])
         node = kind(draw.choice(["A10G-24GB", "A100-80GB"]), gpus=gpus)
         slow = replace(node.machine, node_network_bytes_per_s=10 ** draw.uniform(8.0, 10.5))
@@ -80,7 +81,7 @@ def test_equal_nodes_of_any_network_take_what_plan_says_of_them(
             zero_stage=draw.choice([0, 1, 2]),
         )
         work = replace(workload, global_batch=one.global_batch)
-        columns = LayoutColumns.from_layouts([one])
+        columns = layouts(one)
         planned = float(estimate(columns, work, slow).step_s_C[0])
         even = np.full((1, stages), 12 // stages)
         nodes = [replace(node, machine=slow)]
@@ -89,7 +90,7 @@ def test_equal_nodes_of_any_network_take_what_plan_says_of_them(
         if ranks % gpus == 0 or gpus % ranks == 0:
             whole += 1
             assert planned < 1.06 * mixed, one
-    assert whole > 100
+    assert whole > 40
 
 
 def test_a_step_on_a_slow_card_takes_what_the_card_sends(
@@ -115,16 +116,13 @@ def test_a_stage_goes_at_the_pace_of_its_slowest_rank(workload: Workload, kind: 
     assert mixed[0] == pytest.approx(both[1])
 
 
-def test_a_stage_inside_one_node_pays_for_no_network(workload: Workload, kind: MakeKind) -> None:
+def test_stages_pay_for_the_network_only_across_nodes(workload: Workload, kind: MakeKind) -> None:
     nodes = kind("A10G-24GB")
     slow = replace(nodes, machine=replace(nodes.machine, node_network_bytes_per_s=1e8))
     one = layout(data_parallel=4, pipeline_parallel=2)
     fast_s, slow_s = (seconds(workload, [x], [0, 0], one) for x in (nodes, slow))
     np.testing.assert_array_equal(fast_s.reduced_s_RS, slow_s.reduced_s_RS)
     assert slow_s.fill_s_R > fast_s.fill_s_R
-
-
-def test_the_slower_end_of_a_crossing_sets_its_rate(workload: Workload, kind: MakeKind) -> None:
     fast = kind("A10G-24GB")
     slow = replace(fast, machine=replace(fast.machine, node_network_bytes_per_s=1e9))
     one = layout(data_parallel=8)

@@ -25,11 +25,25 @@ def group(traits: Traits, error: float, settings: int = 50) -> MeasuredGroup:
     return MeasuredGroup(table="t", traits=traits, settings=settings, error=error)
 
 
-def test_what_was_measured_often_has_nearly_its_own_error() -> None:
+def test_groups_weigh_by_their_settings_and_likeness() -> None:
     other = group(replace(PLAIN, architecture="Hopper"), 0.5)
     band = step_band(PLAIN, [group(PLAIN, 0.1, settings=10**6), other])
     assert band.error == pytest.approx(0.1, abs=0.01)
     assert band.unchecked == ()
+    four_bits = replace(PLAIN, bits=Bits.FP4)
+    alone, many = (
+        step_band(four_bits, [group(PLAIN, 0.1), group(four_bits, 0.01, settings=count)])
+        for count in (1, 50)
+    )
+    assert alone.unchecked == ("more than one run of fp4",)
+    assert many.unchecked == ()
+    assert alone.error > step_band(PLAIN, [group(PLAIN, 0.1)]).error
+    sparse = replace(PLAIN, has_experts=True)
+    measured = [group(sparse, 0.4)]
+    assert step_band(PLAIN, measured).error < step_band(sparse, measured).error
+    wide = group(replace(PLAIN, bits=Bits.FP8), 0.4)
+    few, many = (step_band(PLAIN, [wide, group(PLAIN, 0.1, settings=n)]).error for n in (2, 400))
+    assert few > many
 
 
 @pytest.mark.parametrize(
@@ -47,30 +61,7 @@ def test_what_no_group_has_widens_the_band_and_is_named(unseen: Traits, what: st
     assert band.unchecked == (what,)
 
 
-def test_a_single_run_checks_little() -> None:
-    four_bits = replace(PLAIN, bits=Bits.FP4)
-    alone, many = (
-        step_band(four_bits, [group(PLAIN, 0.1), group(four_bits, 0.01, settings=count)])
-        for count in (1, 50)
-    )
-    assert alone.unchecked == ("more than one run of fp4",)
-    assert many.unchecked == ()
-    assert alone.error > step_band(PLAIN, [group(PLAIN, 0.1)]).error
-
-
-def test_dense_models_are_no_worse_than_those_with_experts() -> None:
-    sparse = replace(PLAIN, has_experts=True)
-    measured = [group(sparse, 0.4)]
-    assert step_band(PLAIN, measured).error < step_band(sparse, measured).error
-
-
-def test_few_settings_are_trusted_less_than_many() -> None:
-    wide = group(replace(PLAIN, bits=Bits.FP8), 0.4)
-    few, many = (step_band(PLAIN, [wide, group(PLAIN, 0.1, settings=n)]).error for n in (2, 400))
-    assert few > many
-
-
-def test_offload_and_quantized_weights_were_never_checked() -> None:
+def test_bands_of_unchecked_traits_are_wider_and_name_them() -> None:
     plain = time_band(DENSE, Layout(), A100)
     quantized = replace(DENSE, lora_rank=8, weight_format=WeightFormat.NF4)
     offloaded = time_band(DENSE, Layout(offload=Offload.OPTIMIZER), A100)
@@ -78,18 +69,9 @@ def test_offload_and_quantized_weights_were_never_checked() -> None:
     assert offloaded.unchecked == ("offload",)
     assert time_band(quantized, Layout(), A100).unchecked == ("quantized weights",)
     assert offloaded.error > plain.error
-
-
-def test_experts_have_wider_bands_than_dense_models() -> None:
     plain = time_band(DENSE, Layout(), "H100-SXM-80GB").error
     assert time_band(SPARSE, Layout(), "H100-SXM-80GB").error > plain
-
-
-def test_a_gpu_of_no_table_is_named() -> None:
     assert time_band(DENSE, Layout(), "MI300X-192GB").unchecked == ("MI300X-192GB",)
-
-
-def test_each_group_counts_once() -> None:
     keys = [(one.table, one.traits) for one in MEASURED_GROUPS]
     assert len(set(keys)) == len(keys)
 

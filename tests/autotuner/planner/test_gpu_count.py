@@ -30,14 +30,10 @@ def test_the_first_number_within_the_deadline_is_found(ask: Any) -> None:
     assert found.nearest < meets[0] <= 12
 
 
-def test_a_deadline_that_more_gpus_bring_no_nearer_ends_the_count(ask: Any) -> None:
+def test_a_count_ends_at_the_first_that_fits_or_when_more_gpus_bring_no_gain(ask: Any) -> None:
     question = ask(1, 8, limits=limits())
     found = fewest_gpus(question, lambda gpus: limits(deadline_step_s=1e-4))
     assert found.gpus is None
     assert found.fewer
     assert found.nearest >= 8
-
-
-def test_without_a_limit_the_first_that_fits_is_found(ask: Any) -> None:
-    question = ask(1, 8, limits=limits())
     assert fewest_gpus(question, lambda gpus: limits()).gpus == 1

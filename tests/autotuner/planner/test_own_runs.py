@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import NOISE, ErrorBelief, LayoutColumns, estimate
+from autoconf_launch.autotuner.cost import NOISE, ErrorBelief, estimate
 from autoconf_launch.autotuner.planner import (
     OwnRuns,
     Question,
@@ -17,16 +17,17 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Layout
 
+from ..builders import layout_of, layouts
 from .conftest import SMALL, Ask
 
 ALIKE = Layout(data_parallel=2)
-FEW = Layout(data_parallel=8, zero_stage=1)
+FEW = layout_of("dp=8 zero=1")
 SHARDED = replace(FEW, zero_stage=3)
 
 
-def runs(asked: Question, ratios: Floats, *layouts: Layout) -> OwnRuns:
+def runs(asked: Question, ratios: Floats, *ran: Layout) -> OwnRuns:
     """Runs that took so many times their predicted seconds."""
-    training, columns = asked.training, LayoutColumns.from_layouts(layouts)
+    training, columns = asked.training, layouts(*ran)
     predicted_s = estimate(columns, training.workload, training.machine).step_s_C
     return OwnRuns(
         layouts=columns,
@@ -60,16 +61,14 @@ def test_slow_runs_make_layouts_like_them_slower(ask: Ask) -> None:
     )
 
 
-def test_the_ranking_is_by_corrected_steps(ask: Ask) -> None:
+def test_corrected_steps_rank_but_a_measured_layout_stays_before_uncorrected_ones(
+    ask: Ask,
+) -> None:
     asked = ask()
     best = plan(asked).best[0].layout
     found = runs(asked, np.array([1.3, 1.3]), best, replace(best, data_parallel=2))
     rows = plan(with_runs(asked, found)).best
     assert rows[0].layout != best
-
-
-def test_a_measured_layout_stays_before_those_that_only_nothing_corrected(ask: Ask) -> None:
-    asked = ask()
     before = plan(asked).best
     best = before[0].layout
     found = runs(asked, np.array([1.05, 1.05]), best, replace(best, data_parallel=2))
@@ -82,7 +81,7 @@ def test_a_measured_layout_stays_before_those_that_only_nothing_corrected(ask: A
 def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_noise(
     ask: Ask,
 ) -> None:
-    asked, count = replace(ask(), most=None), 200
+    asked, count = replace(ask(), most=None), 60
     found = runs(asked, np.ones(count), *[ALIKE] * count)
     own = with_runs(asked, found)
     bands = {one.layout: planned_band(own.training, one).error for one in plan(own).best}
@@ -97,7 +96,7 @@ def test_what_runs_leave_is_what_the_belief_says(ask: Ask) -> None:
     training = ask().training
     where = (training.workload, training.machine)
     found = runs(ask(), np.array([1.1, 1.0]), ALIKE, replace(ALIKE, tensor_parallel=2))
-    columns = LayoutColumns.from_layouts([FEW, SHARDED])
+    columns = layouts(FEW, SHARDED)
     before = ErrorBelief.before(found.likeness(columns, *where))
     after = found.belief(columns, *where)
     assert found.narrowing(columns, *where) == pytest.approx(
@@ -106,7 +105,7 @@ def test_what_runs_leave_is_what_the_belief_says(ask: Ask) -> None:
     assert np.log(found.factors(columns, *where)) == pytest.approx(after.mean_R[:2])
 
 
-def test_a_contradicting_run_alone_is_named_and_widens_the_band(ask: Ask) -> None:
+def test_a_contradicting_run_is_named_widens_the_band_and_corrects_nothing(ask: Ask) -> None:
     asked = ask()
     training = asked.training
     where = (training.workload, training.machine)
@@ -118,12 +117,8 @@ def test_a_contradicting_run_alone_is_named_and_widens_the_band(ask: Ask) -> Non
     )
     assert (np.abs(loud.surprises(*where)) > 3.0).tolist() == [False, False, True]
     assert calm.widening == 1.0 < kept.widening
-    columns = LayoutColumns.from_layouts([ALIKE])
+    columns = layouts(ALIKE)
     assert kept.narrowing(columns, *where)[0] > 1.5 * calm.narrowing(columns, *where)[0]
-
-
-def test_a_contradicting_run_corrects_nothing(ask: Ask) -> None:
-    asked = ask()
     loud = runs(asked, np.array([1.05, 1.05, 4.0]), ALIKE, ALIKE, ALIKE)
     kept = agreeing(loud, asked)
     calm = runs(asked, np.array([1.05, 1.05]), ALIKE, ALIKE)
@@ -132,39 +127,24 @@ def test_a_contradicting_run_corrects_nothing(ask: Ask) -> None:
     assert (first.layout, first.step_s) == (same.layout, same.step_s)
 
 
-def test_runs_that_are_all_far_off_and_disagree_are_named(ask: Ask) -> None:
+def test_runs_far_off_widen_the_band_and_correct_if_they_agree(ask: Ask) -> None:
     asked = ask()
     where = (asked.training.workload, asked.training.machine)
     found = runs(asked, np.array([1.47, 2.2, 3.6]), ALIKE, FEW, SHARDED)
     surprises = found.surprises(*where)
     assert np.abs(surprises).max() > 3.0
     assert agreeing(found, asked).widening > 1.0
-
-
-def test_a_single_run_far_off_corrects_all_the_same(ask: Ask) -> None:
-    asked = ask()
-    where = (asked.training.workload, asked.training.machine)
     found = runs(asked, np.array([1.5]), ALIKE)
     kept = agreeing(found, asked)
     assert kept.widening > 1.0
-    assert kept.factors(LayoutColumns.from_layouts([ALIKE]), *where)[0] > 1.1
-
-
-def test_runs_that_agree_but_are_far_off_correct_and_widen_the_band(ask: Ask) -> None:
-    asked = ask()
-    where = (asked.training.workload, asked.training.machine)
+    assert kept.factors(layouts(ALIKE), *where)[0] > 1.1
     found = runs(asked, np.array([2.5, 2.55, 2.6]), ALIKE, ALIKE, FEW)
     surprises_M, off_M = found.surprises(*where), found.spreads_off(*where)
     assert np.abs(surprises_M).max() < 3.0 < np.abs(off_M).min()
     kept = agreeing(found, asked)
-    columns = LayoutColumns.from_layouts([ALIKE, SHARDED])
+    columns = layouts(ALIKE, SHARDED)
     assert kept.factors(columns, *where)[0] == pytest.approx(2.5, rel=0.1)
     assert kept.narrowing(columns, *where)[1] > 2.0
-
-
-def test_of_two_runs_that_contradict_each_other_the_likelier_one_corrects(ask: Ask) -> None:
-    asked = ask()
-    where = (asked.training.workload, asked.training.machine)
     found = runs(asked, np.array([1.05, 4.0]), ALIKE, ALIKE)
     surprises_M = found.surprises(*where)
     assert (np.abs(surprises_M) > 3.0).tolist() == [False, True]
@@ -175,7 +155,7 @@ def test_of_two_runs_that_contradict_each_other_the_likelier_one_corrects(ask: A
 
 def test_a_run_of_fewer_layers_corrects_the_whole_model(ask: Ask) -> None:
     training = ask().training
-    columns = LayoutColumns.from_layouts([ALIKE])
+    columns = layouts(ALIKE)
     cut, whole = (
         predicted_steps_s(columns, [model], training.workload, training.machine)[0]
         for model in (replace(SMALL, layers=2), SMALL)

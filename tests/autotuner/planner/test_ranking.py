@@ -2,13 +2,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import LayoutColumns
 from autoconf_launch.autotuner.planner import family_name, grids
 from autoconf_launch.autotuner.planner.layout_family import family_numbers, shown_families
 from autoconf_launch.autotuner.planner.mesh_grids import LayoutGrid
 from autoconf_launch.autotuner.planner.search import Ranking
-from autoconf_launch.core import Degrees, Layout
+from autoconf_launch.core import Degrees
 from autoconf_launch.tuning_spaces import named_model
+
+from ..builders import layouts
 
 
 def any_grid() -> LayoutGrid:
@@ -56,9 +57,7 @@ def test_one_of_each_family_is_the_first_of_the_whole_ranking(
 
 def families(plain_s: float, context_s: float, sequence: int) -> list[str]:
     """Rows of pure data parallelism with and without context parallelism."""
-    rows = LayoutColumns.from_layouts(
-        [Layout(data_parallel=4), Layout(data_parallel=2, context_parallel=2)]
-    )
+    rows = layouts("dp=4", "dp=2 cp=2")
     kept = shown_families(rows, np.array([plain_s, context_s]), sequence)
     return [family_name(one) for one in rows.take(kept).layouts()]
 
@@ -69,14 +68,11 @@ def test_context_parallelism_that_gains_next_to_nothing_is_shown_once() -> None:
     assert families(1.0, 0.9, 32768) == ["DP", "CP"]
 
 
-def test_layouts_of_one_family_have_one_name() -> None:
+def test_layouts_of_one_family_have_one_name_and_unwanted_ones_are_not_kept() -> None:
     rows = GRID.rows(np.arange(CELLS))
     names = [family_name(layout) for layout in rows.layouts()]
     pairs = set(zip(family_numbers(rows).tolist(), names, strict=True))
     assert len(pairs) == len({number for number, _ in pairs}) == len({name for _, name in pairs})
-
-
-def test_what_is_not_wanted_is_never_kept() -> None:
     ranking = Ranking(most=3)
     ranking.add(GRID, np.zeros(GRID.shape, np.bool_), np.ones(GRID.shape))
     assert len(ranking) == 0

@@ -10,19 +10,13 @@ def find(question: Any) -> dict[str, Loser]:
     return {one.family.name: one for one in losers(question, best)}
 
 
-def test_what_does_not_fit_has_no_place_in_the_ranking(ask: Any) -> None:
+def test_losers_have_names_and_are_slower_or_do_not_fit(ask: Any) -> None:
     plain = find(ask(8, 8, model=named_model("llama3.1-8b"), sequence=4096))["plain DDP"]
     assert plain.planned
     assert not plain.fits
     assert plain.slower is None
-
-
-def test_no_loser_is_faster_than_the_winner(ask: Any) -> None:
     for one in find(ask(8, 64)).values():
         assert one.slower is None or one.slower >= -1e-12
-
-
-def test_families_have_names_of_their_own(ask: Any) -> None:
     best = plan(ask(most=1)).best[0]
     names = [family.name for family in families(best, world=8, node=4)]
     assert len(set(names)) == len(names)

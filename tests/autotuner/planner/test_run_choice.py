@@ -38,18 +38,12 @@ def test_the_first_run_narrows_the_chosen_layout_nearly_as_much_as_any(seed: int
     assert belief.spread(0) - spreads[first] >= 0.75 * (belief.spread(0) - min(spreads))
 
 
-def test_of_runs_that_tell_the_same_the_cheaper_one_is_chosen() -> None:
+def test_runs_are_chosen_by_what_they_tell_for_their_price() -> None:
     belief = believe(np.full((3, 1), 0.1))
     assert choose_runs(belief, np.array([50.0, 20.0]), Bounds(runs=2)).tolist()[0] == 1
-
-
-def test_a_run_that_tells_nothing_is_not_made() -> None:
     belief = believe(np.array([[0.1, 0.0], [0.0, 0.1], [0.1, 0.0]]))
     assert choose_runs(belief, np.array([1.0, 50.0]), Bounds(usd=500.0)).tolist() == [1]
     assert not len(choose_runs(belief, np.array([1.0, 50.0]), Bounds(usd=10.0)))
-
-
-def test_a_rival_gets_a_run_after_the_chosen_layout() -> None:
-    """Run 0 tells of the chosen layout, run 1 of its rival."""
+    # Run 0 tells of the chosen layout, run 1 of its rival.
     belief = believe(np.array([[0.1, 0.0], [0.0, 0.1], [0.1, 0.0], [0.0, 0.1]]))
     assert choose_runs(belief, np.array([50.0, 10.0]), Bounds(runs=2)).tolist() == [0, 1]

@@ -20,21 +20,15 @@ from autoconf_launch.autotuner.planner import (
     verifying_runs,
 )
 from autoconf_launch.autotuner.planner.verification import smaller_runs
-from autoconf_launch.core import Layout, Recompute
+from autoconf_launch.core import Layout
 
+from ..builders import layout_of
 from .conftest import Ask
 
 START_S = 900.0
 MEMORY = 80 * 2**30
-STAGED = Layout(
-    data_parallel=4,
-    tensor_parallel=2,
-    pipeline_parallel=2,
-    zero_stage=1,
-    micro_batch=1,
-    accumulation=8,
-)
-SHARDED = Layout(data_parallel=16, zero_stage=3, recompute=Recompute.FULL)
+STAGED = layout_of("dp=4 tp=2 pp=2 zero=1 micro=1 acc=8")
+SHARDED = layout_of("dp=16 zero=3 recompute=full")
 
 
 def runs_of(asked: Question, *layouts: Layout) -> tuple[SmallerRun, ...]:
@@ -69,7 +63,7 @@ def test_runs_fill_nodes_and_keep_what_their_time_depends_on(ask: Ask) -> None:
 
 
 def test_one_rank_shards_nothing(ask: Ask) -> None:
-    alone = list(runs_of(ask(), SHARDED, Layout(data_parallel=4, zero_stage=1)))
+    alone = list(runs_of(ask(), SHARDED, layout_of("dp=4 zero=1")))
     single = {run.layout.zero_stage for run in alone if run.layout.world_size == 1}
     assert single == {0}
 

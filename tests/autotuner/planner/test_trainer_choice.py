@@ -34,7 +34,7 @@ def test_the_training_and_the_gpus_choose_the_trainer(
     assert choose_trainer(workload, [gpu], CHECKED).name == name
 
 
-def test_a_mix_of_gpus_has_the_trainer_of_all_of_them() -> None:
+def test_a_choice_says_what_it_was_checked_on() -> None:
     found = choose_trainer(LLAMA, ["H100-SXM-80GB", "A100-SXM-80GB"], CHECKED)
     assert (found.name, found.why) == (
         "megatron",
@@ -42,16 +42,13 @@ def test_a_mix_of_gpus_has_the_trainer_of_all_of_them() -> None:
     )
     half = choose_trainer(LLAMA, ["V100-SXM-16GB", "A100-SXM-80GB"], CHECKED)
     assert half.why.endswith(", checked on Ampere as megatron-2021, never on Volta")
+    assert choose_trainer(LLAMA, ["H100-SXM-80GB"], CHECKED).why == "default, checked on Hopper"
+    ampere = choose_trainer(LLAMA, ["A100-SXM-80GB"], CHECKED).why
+    assert ampere == "default on Ampere, checked there as megatron-2021"
+    assert choose_trainer(LLAMA, ["L40S-48GB"], CHECKED).why.endswith("never checked there")
 
 
 def test_how_frozen_weights_are_stored_does_not_change_the_trainer() -> None:
     gpus = ["A100-SXM-80GB"]
     stored = replace(LORA, weight_format=WeightFormat.NF4)
     assert choose_trainer(stored, gpus, CHECKED) == choose_trainer(LORA, gpus, CHECKED)
-
-
-def test_a_default_says_as_what_it_was_checked_on_the_gpus() -> None:
-    assert choose_trainer(LLAMA, ["H100-SXM-80GB"], CHECKED).why == "default, checked on Hopper"
-    ampere = choose_trainer(LLAMA, ["A100-SXM-80GB"], CHECKED).why
-    assert ampere == "default on Ampere, checked there as megatron-2021"
-    assert choose_trainer(LLAMA, ["L40S-48GB"], CHECKED).why.endswith("never checked there")

@@ -55,7 +55,7 @@ def test_the_first_row_runs_or_leads_by_more_than_its_band(
     assert all(one.step_s < first.step_s for one in found.apart)
 
 
-def test_a_lead_within_the_band_stands_in_the_second_block(ask: Ask) -> None:
+def test_a_lead_within_the_band_and_all_other_layouts_stand_in_the_second_block(ask: Ask) -> None:
     asked = question(ask, 5.0, one_each=True)
     found = plan_usable_first(asked)
     first = found.best[0]
@@ -63,9 +63,6 @@ def test_a_lead_within_the_band_stands_in_the_second_block(ask: Ask) -> None:
     assert all(first.step_s < one.step_s * (1 + error(asked, one)) for one in found.apart)
     together = plan_usable_first(replace(asked, apart_rules=()))
     assert together.best[0] == found.apart[0]
-
-
-def test_every_layout_that_fits_is_in_one_of_both_blocks(ask: Ask) -> None:
     asked = question(ask, 5.0, most=None)
     found, every = plan_usable_first(asked), plan_usable_first(replace(asked, apart_rules=()))
     assert found.apart
@@ -100,15 +97,12 @@ def test_the_nearest_changes_are_planned(ask: Ask) -> None:
     assert [one.question.world for one in found] == [8, 32]
 
 
-def test_only_what_an_optimizer_has_in_8_bits_is_proposed(ask: Ask) -> None:
+def test_lighter_trainings_change_the_optimizer_the_adapters_or_the_length(ask: Ask) -> None:
     workload = question(ask, 1.0).training.workload
     first, second = lighter_trainings(workload)
     assert (first.optimizer.name, second.lora_rank) == ("adamw8bit", 16)
     plain = replace(workload, optimizer=Optimizer.from_name("sgd"))
     assert [one.optimizer.name for one in lighter_trainings(plain)] == ["sgd"]
-
-
-def test_adapters_stay_adapters_on_lighter_weights_or_shorter_samples(ask: Ask) -> None:
     workload = replace(question(ask, 1.0).training.workload, lora_rank=8, sequence_length=1024)
     (light,) = lighter_trainings(workload)
     assert (light.lora_rank, light.weight_format) == (8, WeightFormat.NF4)

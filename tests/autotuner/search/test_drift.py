@@ -77,39 +77,35 @@ def test_order_and_number_of_trials_stay(times: list[float], factor: float) -> N
     assert [record.trial for record in found] == [record.trial for record in records]
 
 
-def test_a_load_corrects_no_trial_and_is_the_level_at_the_end() -> None:
+def test_a_load_corrects_no_trial_and_is_the_level_of_the_baselines_last_repeat() -> None:
     records = trials(1.0, 1.0, LOADED, LOADED)
     found = drift(records, [again(records[0], 4, steps_of(LOADED))])
     assert found.records == records
     assert math.exp(found.now) == pytest.approx(LOADED, rel=0.1)
-
-
-def test_the_level_is_that_of_the_last_repeat_of_the_baseline() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0)
     repeats = [
         again(records[0], 3, steps_of(LOADED)),
         again(records[0], 4, steps_of(1.0)),
     ]
     assert drift(records, repeats).now == 0.0
-
-
-def test_repeats_of_another_trial_are_no_level_of_the_machine() -> None:
     records = trials(1.0, 1.0, 1.0)
     assert drift(records, [again(records[1], 3, steps_of(LOADED))]).now == 0.0
 
 
-def test_a_surprise_that_is_not_confirmed_counts_as_it_was_the_second_time() -> None:
+def test_a_surprise_counts_as_it_was_the_second_time_if_that_contradicts_it() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0)
     found = drift(records, [again(records[2], 4, steps_of(1.0), doubted=True)])
     assert seconds(found.records) == pytest.approx([1.0] * 4)
     assert [repeat.trial.name for _, repeat in found.doubted] == ["t2_again"]
-
-
-def test_a_surprise_that_is_confirmed_stays_as_it_is() -> None:
-    records = trials(1.0, 1.0, LOADED, 1.0)
     assert (
         without_drift(records, [again(records[2], 3, steps_of(LOADED), doubted=True)]) == records
     )
+    records = trials(1.0, 2.0)
+    assert without_drift(records, [again(records[1], 2, CRASH)]) == records
+    records = trials(1.0, 1.0, LOADED, 1.0, 1.0, 9.0, 1.0)
+    repeat = again(records[2], 3, steps_of(1.0), doubted=True)
+    for count in range(3, 8):
+        assert drift(records[:count], [repeat]).doubted == ((records[2], repeat),)
 
 
 @pytest.mark.parametrize(("trial_s", "repeat_s"), [(LOADED, 1.0), (0.5, 1.0)])
@@ -117,18 +113,6 @@ def test_a_repeat_that_contradicts_a_surprise_counts(trial_s: float, repeat_s: f
     records = trials(1.0, 1.0, trial_s, 1.0)
     found = drift(records, [again(records[2], 4, steps_of(repeat_s), doubted=True)])
     assert seconds(found.records) == pytest.approx([1.0, 1.0, repeat_s, 1.0])
-
-
-def test_what_comes_later_does_not_change_which_launch_counts() -> None:
-    records = trials(1.0, 1.0, LOADED, 1.0, 1.0, 9.0, 1.0)
-    repeat = again(records[2], 3, steps_of(1.0), doubted=True)
-    for count in range(3, 8):
-        assert drift(records[:count], [repeat]).doubted == ((records[2], repeat),)
-
-
-def test_a_repeat_that_failed_hides_nothing() -> None:
-    records = trials(1.0, 2.0)
-    assert without_drift(records, [again(records[1], 2, CRASH)]) == records
 
 
 @given(st.floats(-3.0, 3.0))

@@ -206,22 +206,13 @@ def bounds(records: list[Record], *others: tuple[int, int, int]) -> list[float]:
     return [*map(float, step_bounds_s(rows, None, records))]
 
 
-def test_a_step_is_bounded_by_the_samples_of_the_nearest_measured_one() -> None:
+def test_a_step_is_bounded_by_the_samples_structure_and_split_of_measured_ones() -> None:
     near, far = [ran(32, 1.0), ran(4, 0.2)], [ran(4, 0.2)]
     assert 2.0 < bounds(near, (0, 64, 1))[0] < 4.0
     assert bounds(near, (0, 64, 1)) < bounds(far, (0, 64, 1))
-
-
-def test_a_split_into_smaller_micro_batches_may_take_as_many_times_longer() -> None:
     assert bounds([ran(8, 1.0)], (0, 1, 8))[0] == pytest.approx(10.0)
-
-
-def test_another_structure_may_be_slower() -> None:
     alike, other = bounds([ran(8, 1.0)], (0, 8, 1), (3, 8, 1))
     assert other == pytest.approx(2.0 * alike)
-
-
-def test_a_prediction_scales_with_its_band() -> None:
     before = Prediction(peak_bytes=1, step_s=0.5, band=0.3, how="")
     told = replace(ran(8, 1.0), prediction=before)
     other = table(candidate(stage=3, micro=8))
@@ -234,7 +225,4 @@ def test_before_anything_was_measured_there_is_no_bound() -> None:
     crashed = replace(ran(8, 1.0), outcome=failure_of(FailureKind.CRASHED))
     assert bounds([crashed], (0, 8, 1)) == [math.inf]
     assert start_bound_s([crashed]) == 0.0
-
-
-def test_a_start_is_what_a_launch_took_beside_its_steps() -> None:
     assert start_bound_s([ran(8, 1.0)]) == pytest.approx(2.5)

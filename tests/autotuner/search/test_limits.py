@@ -45,11 +45,12 @@ def test_a_budget_of_trials_counts_the_baseline() -> None:
     assert stop_sentence(reason) == "The budget of 4 trials is spent."
 
 
-def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_trials() -> None:
+def test_a_search_without_gain_ends_after_a_few_trials_if_the_user_wants_that() -> None:
     study = stop(SearchLimits(least_gain=0.02), predict(1.0))
     reason = study.stop_reason()
     assert reason is not None
     assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
+    assert len(stop(SearchLimits(), predict(1.0)).records) > FEWEST_TRIALS
 
 
 @pytest.mark.parametrize("predictions", [None, replace(predict(0.5), band=0.05)])
@@ -59,16 +60,16 @@ def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable
     assert reason.kind is not StopKind.GOOD_ENOUGH
 
 
-def test_it_goes_on_where_that_is_what_the_user_wants() -> None:
-    assert len(stop(SearchLimits(), predict(1.0)).records) > FEWEST_TRIALS
-
-
-def test_money_and_time_are_no_errors_once_something_was_measured() -> None:
+def test_money_and_time_are_no_errors_and_last_until_something_can_be_compared() -> None:
     limits, records = SearchLimits(seconds=5.0), stop(SearchLimits(trials=1)).records
     reason = limits.stop_reason(5.0, records)
     assert reason is not None
     assert not reason.is_error
     assert limits.stop_reason(4.9, records) is None
+    limits, study = SearchLimits(seconds=7.0, whole_s=10.0), stop(SearchLimits(trials=2))
+    baseline, other = study.records
+    assert limits.left_s(5.0, (baseline,)) == 5.0
+    assert limits.left_s(5.0, (baseline, other)) == 2.0
 
 
 def most_started(slots: int, budget: int, surprises: bool) -> int:
@@ -101,13 +102,6 @@ def test_a_baseline_that_is_tried_once_again_is_so_whatever_the_budget() -> None
     assert study.ask(4, 0.0) == (replace(first, attempt=2),)
 
 
-def test_the_search_has_all_the_time_until_something_can_be_compared() -> None:
-    limits, study = SearchLimits(seconds=7.0, whole_s=10.0), stop(SearchLimits(trials=2))
-    baseline, other = study.records
-    assert limits.left_s(5.0, (baseline,)) == 5.0
-    assert limits.left_s(5.0, (baseline, other)) == 2.0
-
-
 @pytest.mark.parametrize(("trial_s", "room"), [(11.0, 0), (8.0, 1), (3.0, 2), (2.0, 3), (0.1, 9)])
 def test_trials_have_room_as_far_as_their_bounds_fit(trial_s: float, room: int) -> None:
     """The last one ends before 7 s with a quarter to spare, the second before the whole 10 s."""
@@ -115,14 +109,11 @@ def test_trials_have_room_as_far_as_their_bounds_fit(trial_s: float, room: int) 
     assert limits.trials_in_time(trial_s, spent_s=0.0, most=9) == room
 
 
-def test_what_is_spent_before_the_first_trial_leaves_room_for_fewer() -> None:
+def test_trials_have_room_as_far_as_their_bounds_and_the_rest_of_the_budget_allow() -> None:
     limits = SearchLimits(seconds=7.0, whole_s=10.0)
     assert limits.trials_in_time(2.0, spent_s=4.0, most=9) == 2
     assert limits.trials_in_time(1.0, spent_s=4.0, most=9, at_once=8) == 9
-
-
-def test_what_remains_is_what_the_whole_budget_has_left() -> None:
-    """True if the search's share or the command's end is too short for another trial."""
+    # True if the search's share or the command's end is too short for another trial.
     limits = SearchLimits(seconds=70.0, whole_s=100.0, ending_s=3.0)
     records = stop(SearchLimits(trials=2)).records
     found = limits.no_time(60.0, records, (12.0, 20.0))

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from autoconf_launch.autotuner.search import ListedStudy, StopKind
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
-from autoconf_launch.core import Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.core import Failure, FailureKind, MemoryUse
 
-from ..builders import launch, measurement, trial_of
+from ..builders import launch, layout_of, measurement, trial_of
 
 
 def trial(number: int, micro_batch: int = 1, accumulation: int = 8) -> Trial:
-    layout = Layout(data_parallel=2, micro_batch=micro_batch, accumulation=accumulation)
+    layout = layout_of(f"dp=2 micro={micro_batch} acc={accumulation}")
     return trial_of(number, layout, f"run{number}")
 
 
@@ -32,12 +32,9 @@ def names(trials: tuple[Trial, ...]) -> list[str]:
     return [one.name for one in trials]
 
 
-def test_trials_come_in_the_given_order() -> None:
+def test_trials_come_in_the_given_order_until_all_were_told() -> None:
     asked = study(trial(0), trial(1), trial(2))
     assert names(asked.ask(2, 0.0)) + names(asked.ask(2, 0.0)) == ["run0", "run1", "run2"]
-
-
-def test_it_is_over_when_all_were_told() -> None:
     asked = study(trial(0))
     (one,) = asked.ask(1, 0.0)
     assert asked.stop_reason() is None
@@ -55,14 +52,11 @@ def test_the_fastest_is_the_best() -> None:
     assert asked.best.trial.name == "run1"
 
 
-def test_a_failure_of_the_first_does_not_end_the_search() -> None:
+def test_a_failure_of_the_first_ends_only_a_search_without_others() -> None:
     asked = study(trial(0), trial(1))
     (one,) = asked.ask(1, 0.0)
     asked.tell(failure(one, FailureKind.CRASHED))
     assert names(asked.ask(1, 0.0)) == ["run1"]
-
-
-def test_a_search_without_any_measurement_is_an_error() -> None:
     asked = study(trial(0))
     (one,) = asked.ask(1, 0.0)
     asked.tell(failure(one, FailureKind.CRASHED))
@@ -89,30 +83,19 @@ def test_a_doubtful_out_of_memory_is_tried_once_again() -> None:
     assert names(asked.ask(2, 0.0)) == ["run1"]
 
 
-def test_a_record_of_an_earlier_session_is_not_measured_again() -> None:
+def test_a_record_counts_once_and_is_not_measured_again() -> None:
     asked = study(trial(0), trial(1))
     asked.tell(measure(trial(0), 1.0))
     assert names(asked.ask(2, 0.0)) == ["run1"]
-
-
-def test_a_record_that_is_told_twice_counts_once() -> None:
     asked = study(trial(0))
     asked.tell(measure(trial(0), 1.0))
     asked.tell(measure(trial(0), 0.5))
     assert asked.best is not None
-    assert asked.best.measurement == replace(
-        asked.best.measurement or Measurement(step_s=(), samples_per_step=0, world_size=0),
-        step_s=(1.0,),
-    )
+    assert asked.best.measurement is not None
+    assert asked.best.measurement.step_s == (1.0,)
 
 
-def test_a_trial_makes_all_steps_while_there_is_time() -> None:
+def test_a_trial_ends_before_its_steps_or_minutes_are_over() -> None:
     assert study(trial(0), most_steps=9).end_step(trial(0), (1.0, 1.0)) == 9
-
-
-def test_a_trial_ends_before_the_step_that_its_minutes_do_not_allow() -> None:
     assert study(trial(0), most_s=10.0).end_step(trial(0), (3.0, 3.0, 3.0)) == 3
-
-
-def test_nothing_is_known_before_the_first_step() -> None:
     assert study(trial(0), most_steps=9, most_s=0.0).end_step(trial(0), ()) == 9

@@ -77,7 +77,7 @@ def shaken(record: Record, chance: random.Random) -> Record:
 
 
 def test_after_each_trial_all_are_compared_as_a_reader_of_all_of_them_would() -> None:
-    for seed in range(70, 78):
+    for seed in range(70, 73):
         chance, known = random.Random(seed), learn()
         for count in range(1, 16):
             known.tell(shaken(tell(count - 1, 1.0), chance))

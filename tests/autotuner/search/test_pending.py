@@ -18,22 +18,13 @@ def handed_out() -> PendingTrials:
     return PendingTrials(Pool(SPACE, None, (), groups, OBJECTIVES["throughput"]))
 
 
-def test_what_was_given_is_pending_until_it_is_taken() -> None:
+def test_trials_are_pending_until_their_first_record() -> None:
     out = handed_out()
     out.give([TRIAL])
     assert (out.pending, out.is_waiting, out.is_open(TRIAL.name)) == ((TRIAL,), True, True)
     assert out.take(TRIAL)
     assert (out.pending, out.is_waiting, out.is_open(TRIAL.name)) == ((), False, False)
-
-
-def test_what_is_told_twice_is_news_once() -> None:
-    out = handed_out()
-    assert out.take(TRIAL)
     assert not out.take(TRIAL)
-
-
-def test_what_is_launched_again_is_no_pending_trial() -> None:
-    out = handed_out()
     out.give([AGAIN])
     assert (out.pending, out.is_repeating, out.is_waiting) == ((), True, True)
 

@@ -34,8 +34,13 @@ def as_predicted(*seconds: float) -> list[Record]:
 OTHERS = as_predicted(2.0, 1.5, 1.2, 1.1, 1.0)
 
 
-def test_what_is_as_predicted_is_no_surprise() -> None:
+def test_only_promising_trials_far_from_their_prediction_are_surprises() -> None:
     assert not is_surprise(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
+    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
+    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
+    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
+    others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
+    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.5])
@@ -43,28 +48,11 @@ def test_a_promising_one_far_off_is_a_surprise_in_either_direction(factor: float
     assert is_surprise(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
 
 
-def test_a_slow_one_that_would_not_be_chosen_anyway_is_none() -> None:
-    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
-
-
-def test_a_fast_one_that_is_still_behind_is_none() -> None:
-    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
-
-
 @pytest.mark.parametrize(("predicted", "surprises"), [(True, True), (False, False)])
 def test_one_trial_and_predictions_let_expect_something(predicted: bool, surprises: bool) -> None:
     pair = [OTHERS[0], trial(5, 0.9, 5.0)]
     known, new = pair if predicted else [replace(one, prediction=None) for one in pair]
     assert is_surprise(new, [known], THROUGHPUT) == surprises
-
-
-def test_nothing_can_be_expected_of_the_first() -> None:
-    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
-
-
-def test_predictions_that_are_all_off_by_the_same_surprise_nobody() -> None:
-    others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
-    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
 
 
 IDLE, POWER_CAP, HOT, POWER_BRAKE = 0x1, 0x4, 0x20, 0x80

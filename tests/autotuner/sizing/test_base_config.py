@@ -118,18 +118,15 @@ def test_both_stacks_of_t5_get_the_shape(stack: str) -> None:
     assert (found["num_attention_heads"], found["kv_channels"]) == (64, 64)
 
 
-def test_t5_warms_up_by_a_ratio() -> None:
+def test_t5_has_its_shape_and_warm_up() -> None:
     schedule = document("mt5", 3.2, plan(14, 20, 1000)).get(("model", "optim", "sched"))
     assert (schedule["warmup_ratio"], "warmup_steps" in schedule) == (0.01, False)
 
 
-def test_runs_are_logged_where_a_project_is_named() -> None:
+def test_runs_are_logged_and_indexed_as_named() -> None:
     found = document("bert", 4, plan(7, 16, 1800, wandb_project="mine")).get(("exp_manager",))
     assert found["create_wandb_logger"] is True
     assert found["wandb_logger_kwargs"] == {"project": "mine"}
-
-
-def test_base_command_platform_has_its_folder_of_indices() -> None:
     found = document("gpt3", 5, plan(5, 16, 300, index_folder="/r/data_index_files"))
     assert found.get(("model", "data", "index_mapping_dir")) == "/r/data_index_files"
 

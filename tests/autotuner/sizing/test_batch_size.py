@@ -41,21 +41,20 @@ def test_tokens_of_a_step_are_the_same_at_each_tabled_length(sequence: int, size
     assert here.global_batch * sequence == shortest.global_batch * 2048
 
 
-def test_a_length_without_a_row_keeps_the_tokens_and_says_so() -> None:
+def test_batches_and_degrees_beside_the_tables_are_said() -> None:
     found = base_batch(tables().batches, question("gpt3", 5, 65536))
     assert found.global_batch * 65536 == 2048 * 2048
     assert (found.tensor, found.pipeline) == (None, None)
     assert "No table has a batch" in found.note
-
-
-def test_a_memory_without_a_row_says_so() -> None:
     found = base_batch(tables().batches, question("t5", 3, 512, 48))
     assert found.global_batch == 1920
     assert "48 GB" in found.note
-
-
-def test_a_batch_that_was_given_is_kept() -> None:
     assert model("gpt3", 5, batch=96).batch.global_batch == 96
+    batch = model("qwen", 7, sequence=8192).batch
+    assert (batch.global_batch, batch.tensor, batch.pipeline) == (256, 2, 1)
+    chosen = model("gemma", 7, sequence=8192, gpu_memory_gb=40)
+    assert chosen.batch.tensor is None
+    assert any("No table has degrees of parallelism" in note for note in chosen.notes)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +79,6 @@ def test_families_of_nemo2_have_its_batches(
     chosen = model(family, size_b, sequence=sequence, gpu_memory_gb=memory_gb)
     assert chosen.batch.global_batch == batch
     assert "No table has a batch" not in " ".join(chosen.notes)
-
-
-def test_a_batch_of_nemo2_has_the_degrees_of_the_table() -> None:
-    batch = model("qwen", 7, sequence=8192).batch
-    assert (batch.global_batch, batch.tensor, batch.pipeline) == (256, 2, 1)
-
-
-def test_degrees_that_no_table_has_are_told() -> None:
-    chosen = model("gemma", 7, sequence=8192, gpu_memory_gb=40)
-    assert chosen.batch.tensor is None
-    assert any("No table has degrees of parallelism" in note for note in chosen.notes)
 
 
 @pytest.mark.parametrize(("family", "size_b", "batch"), [("t5", 3, 240), ("bert", 2, 128)])

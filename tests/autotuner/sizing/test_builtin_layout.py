@@ -34,16 +34,13 @@ def test_the_runtime_takes_every_family(family: str) -> None:
     assert config.layout.micro_batch == 2
 
 
-def test_gpt_s_schedule_ends_at_its_least_rate_and_stays() -> None:
+def test_schedules_of_gpt_and_t5_end_as_nemo_s() -> None:
     params = builtin_document(document("gpt3")).get(("scheduler", "params"))
     base = document("gpt3")
     steps = base.get(("trainer", "max_steps"))
     constant = base.get(("model", "optim", "sched", "constant_steps"))
     assert params["total_num_steps"] == steps - constant
     assert params["cos_min_ratio"] == pytest.approx(0.1)
-
-
-def test_t5_s_rate_falls_in_a_line() -> None:
     scheduler = builtin_document(document("t5")).get(("scheduler",))
     assert scheduler["type"] == "WarmupDecayLR"
     assert scheduler["params"]["warmup_min_lr"] == pytest.approx(1e-5)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.sizing import Family, Grid, GridQuestion, recompute_choices
-from autoconf_launch.core import Degrees, Layout
+from autoconf_launch.core import Degrees
 from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,
     limit_candidates,
@@ -21,6 +21,7 @@ from autoconf_launch.nemo.candidate_grids import (
     nemo_candidates,
 )
 
+from ..builders import layout_of
 from .expected import cases
 from .searches import candidates, mesh
 
@@ -58,23 +59,17 @@ def test_the_order_is_nemo_s() -> None:
     assert found == [(8, stages, micro) for micro in (1, 2, 4) for stages in (4, 8, 16)]
 
 
-def test_context_parallelism_of_nemo2_s_own_test_is_kept() -> None:
+def test_context_and_expert_parallelism_of_nemo2_s_own_tests_are_kept() -> None:
     found = nemo_candidates(grid(context_parallel=(1, 2, 4)), search())
     assert [mesh(one) for one in found] == [
         (4, 1, 4, 1, 1),
         (8, 1, 2, 1, 1),
         (8, 1, 4, 1, 1),
     ]
-
-
-def test_expert_parallelism_of_nemo2_s_own_test_is_kept() -> None:
     wide = grid(tensor_parallel=(4,), expert_parallel=(1, 2), least_product=4, most_product=8)
     found = nemo_candidates(wide, search(layers=56, heads=48, gpus=128, global_batch=128))
     assert [mesh(one) for one in found] == [(4, 1, 1, 1, 1), (4, 1, 1, 2, 1)]
-
-
-def test_a_valid_point_with_context_ranks_is_not_dropped() -> None:
-    """NVIDIA's second check leaves the context ranks out, and drops it."""
+    # NVIDIA's second check leaves the context ranks out, and drops it.
     points = [mesh(one) for one in candidates("llama/llama3_70b")]
     assert (2, 1, 4, 1, 8) in points
 
@@ -94,11 +89,14 @@ def test_no_point_needs_more_gpus_than_there_are_or_a_broken_number(name: str, g
     assert all(gpus % prod(one.layout.mesh) == 0 for one in found)
 
 
-def test_stages_that_divide_both_stacks_of_t5_are_kept() -> None:
-    """NVIDIA's second check counts only one stack."""
+def test_points_that_nemo_s_defects_drop_are_kept() -> None:
+    # NVIDIA's second check counts only one stack.
     deep = grid(tensor_parallel=(8,), pipeline_parallel=(16,), least_product=1, most_product=128)
     t5 = search(family=Family("t5"), layers=24, heads=64, gpus=128, global_batch=64)
     assert nemo_candidates(deep, t5)
+    # NVIDIA's buckets have as many places as layers, and fail on it.
+    large = grid(micro_batch=(128,), tensor_parallel=(8,), least_product=1)
+    assert nemo_candidates(large, search(layers=8, gpus=64, global_batch=4096))
 
 
 @pytest.mark.parametrize("limit", [1, 4, 10])
@@ -116,12 +114,6 @@ def test_a_limit_keeps_points_of_the_grid_and_each_once(limit: int) -> None:
     kept = limit_candidates(found, limit)
     assert set(kept) <= set(found)
     assert len(set(kept)) == len(kept) == (min(limit, len(found)) if limit else len(found))
-
-
-def test_a_micro_batch_above_the_layers_is_a_point_like_others() -> None:
-    """NVIDIA's buckets have as many places as layers, and fail on it."""
-    large = grid(micro_batch=(128,), tensor_parallel=(8,), least_product=1)
-    assert nemo_candidates(large, search(layers=8, gpus=64, global_batch=4096))
 
 
 @pytest.mark.parametrize("case", cases("expected_act_ckpt_params.json"), ids=str)
@@ -164,7 +156,7 @@ def test_a_day_has_1440_minutes(minutes: int, text: str) -> None:
 
 
 def test_runs_are_named_as_nemo_does() -> None:
-    one = NemoCandidate(layout=Layout(tensor_parallel=2, micro_batch=4))
+    one = NemoCandidate(layout=layout_of("tp=2 micro=4"))
     gpt = search(family=Family("gpt3"), size_b=5)
     start = "gpt3_5b_16nodes_tp_2_pp_1_cp_1_ep_1_mbs_4"
     assert nemo1_name(gpt, 16, one) == (

@@ -74,18 +74,18 @@ def test_the_axes_are_those_of_nemo_s_own_unit_tests(case: dict[str, Any]) -> No
     assert {name: ours[name] for name in expected} == expected
 
 
-def test_stages_of_t5_count_both_stacks() -> None:
+def test_a_rule_that_covers_says_nothing_and_stages_count_both_stacks() -> None:
     assert stages_of(6, is_encoder_decoder=True) == (1, 2, 4, 6, 12)
+    assert grid("gpt3", 5, 24, 2048).note == ""
 
 
-def test_nemo2_has_fewer_micro_batches_and_a_global_batch() -> None:
+def test_nemo2_has_its_own_micro_batches_batch_and_bert_rules() -> None:
     found = grid("llama", 7, 32, 2048, generation=2)
     assert (found.degrees.micro_batch, found.global_batch) == ((1, 2, 4, 8), 2048)
-
-
-def test_bert_of_nemo2_reaches_its_own_rules() -> None:
-    """NVIDIA's tool takes it for a GPT and never does."""
+    # NVIDIA's tool takes it for a GPT and never does.
     assert grid("bert", 4, 48, 512, generation=2).degrees.tensor_parallel == (1, 2, 4)
+    with pytest.raises(ConfigError, match=r"at most 250\.5 B"):
+        grid("bert", 251, 96, 512)
 
 
 @pytest.mark.parametrize("generation", [1, 2])
@@ -175,12 +175,3 @@ def test_a_user_s_own_lists_need_no_rule_and_bound_the_products() -> None:
     assert found.degrees.mesh_axes == ((2, 4), (1, 4), (1, 2), (1,))
     assert (found.degrees.least_product, found.degrees.most_product) == (2, 32)
     assert "none is needed" in found.note
-
-
-def test_a_rule_that_covers_says_nothing() -> None:
-    assert grid("gpt3", 5, 24, 2048).note == ""
-
-
-def test_a_bert_above_all_rules_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"at most 250\.5 B"):
-        grid("bert", 251, 96, 512)

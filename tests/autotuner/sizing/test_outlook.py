@@ -38,7 +38,13 @@ _A100 = "A100-SXM-80GB"
 BAND = SpeedBand(slowest=0.8, fastest=1.25, source="made up")
 
 
-def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
+def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved:
+    done = speed(nodes, size_b, **changes)
+    assert done is not None
+    return done
+
+
+def speed(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
     chosen = model("gpt3", size_b)
     task = Task(
         training=usual_training(chosen.architecture, 2048, machine(_A100)),
@@ -53,16 +59,18 @@ def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
 
 def look(usd: float | None = 3.0) -> Outlook:
     done = gpt(16)
-    assert done is not None
     rate = GpuPrice(usd_per_gpu_hour=usd, source="as given")
     return outlook(done, 300, 128, Goodput(), rate, BAND)
 
 
-def test_the_layout_uses_all_gpus_and_surely_fits() -> None:
+def test_the_layout_uses_all_gpus_surely_fits_and_has_even_stages() -> None:
     done = gpt(128, 175)
-    assert done is not None
     assert done.layout.world_size == 1024
     assert done.peak_bytes < 0.95 * usable_bytes(_A100)
+    done = gpt(120, 175, memory_bytes=usable_bytes("A100-SXM-40GB"))
+    stages = done.layout.pipeline_parallel
+    assert 96 % stages == 0 or 98 % stages == 0
+    assert speed(1, 175) is None
 
 
 def test_it_is_the_fastest_one_that_a_search_would_run_and_that_surely_fits() -> None:
@@ -79,30 +87,20 @@ def test_it_is_the_fastest_one_that_a_search_would_run_and_that_surely_fits() ->
         rules=search_rules(8, degrees),
     )
     best = plan(question).surely
-    assert done is not None
     assert best is not None
     assert (done.layout, done.step_s) == (best.layout, best.step_s)
 
 
-def test_its_stages_have_equal_layers() -> None:
-    done = gpt(120, 175, memory_bytes=usable_bytes("A100-SXM-40GB"))
-    assert done is not None
-    stages = done.layout.pipeline_parallel
-    assert 96 % stages == 0 or 98 % stages == 0
-
-
-def test_a_batch_that_no_layout_has_is_taken_near_and_told() -> None:
+def test_a_batch_stays_if_it_was_given_and_is_taken_near_if_no_layout_has_it() -> None:
     done = gpt(20, global_batch=2047)
-    assert done is not None
     assert done.is_batch_changed
     assert done.layout.global_batch == pytest.approx(2047, rel=0.1)
-
-
-def test_a_batch_that_was_given_stays_where_some_layout_has_it() -> None:
     done = gpt(24, is_batch_given=True)
-    assert done is not None
     assert done.layout.global_batch == 2048
     assert not done.is_batch_changed
+    given, free = gpt(24, is_batch_given=True), gpt(24)
+    assert free.is_batch_changed
+    assert free.tokens_per_s > 1.05 * given.tokens_per_s
 
 
 @pytest.mark.parametrize("nodes", [3, 5, 8, 13])
@@ -112,8 +110,6 @@ def test_a_micro_batch_is_a_power_of_two_that_divides_the_batch_or_leads_by_the_
 ) -> None:
     free = gpt(nodes, 13, global_batch=batch)
     done = gpt(nodes, 13, global_batch=batch, slowest=BAND.slowest)
-    assert free is not None
-    assert done is not None
     micro = done.layout.micro_batch
     if micro & (micro - 1) or batch % micro:
         assert done.layout == free.layout
@@ -123,33 +119,14 @@ def test_a_micro_batch_is_a_power_of_two_that_divides_the_batch_or_leads_by_the_
 
 def test_an_odd_micro_batch_wins_only_by_more_than_the_band() -> None:
     free, held, certain = (gpt(19, 5, slowest=slowest) for slowest in (None, 0.8, 0.999))
-    assert free is not None
-    assert held is not None
-    assert certain is not None
     assert (free.layout.micro_batch, held.layout.micro_batch) == (13, 1)
     assert certain.layout == free.layout
 
 
-def test_another_batch_is_taken_only_where_it_is_worth_it() -> None:
-    given, free = gpt(24, is_batch_given=True), gpt(24)
-    assert given is not None
-    assert free is not None
-    assert free.is_batch_changed
-    assert free.tokens_per_s > 1.05 * given.tokens_per_s
-
-
-def test_what_does_not_fit_has_no_answer() -> None:
-    assert gpt(1, 175) is None
-
-
-def test_the_days_lie_in_their_band_and_above_those_of_steps() -> None:
+def test_days_lie_in_their_band_and_cost_their_price() -> None:
     found = look()
     assert found.days_low < found.days < found.days_high
     assert found.step_days < found.days
-
-
-def test_money_is_days_by_price() -> None:
-    found = look()
     assert found.usd == pytest.approx(found.days * 24 * 128 * 3.0)
     assert look(None).usd is None
 
@@ -161,14 +138,9 @@ def test_each_assumption_has_its_sensitivity_and_a_reason() -> None:
     assert moved == sorted(moved, reverse=True)
 
 
-@given(st.integers(1, 1 << 20))
-def test_goodput_is_a_share(gpus: int) -> None:
-    assert 0 < Goodput().share(gpus) < 1
-
-
 @given(st.integers(1, 1 << 19))
-def test_more_gpus_lose_more(gpus: int) -> None:
-    assert Goodput().share(2 * gpus) < Goodput().share(gpus)
+def test_goodput_is_a_share_that_falls_with_more_gpus(gpus: int) -> None:
+    assert 0 < Goodput().share(2 * gpus) < Goodput().share(gpus) < 1
 
 
 def test_without_losses_nothing_is_lost() -> None:

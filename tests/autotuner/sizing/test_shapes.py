@@ -109,20 +109,14 @@ def test_a_size_above_the_table_is_refused(family: str, size_b: float) -> None:
         model(family, size_b)
 
 
-def test_a_size_that_no_layers_give_has_a_shape_of_ours_and_says_so() -> None:
+def test_notes_say_which_rules_gave_a_shape_or_a_count() -> None:
     chosen = model("gpt3", 0.02)
     assert chosen.exact_count / 1e9 == pytest.approx(0.02, rel=0.1)
     assert "the shape is our planner's" in " ".join(chosen.notes)
-
-
-def test_an_unknown_family_says_what_it_gets() -> None:
     chosen = model("falcon", 7)
     assert chosen.nemo_count_b is None
     assert "No rule knows the family 'falcon'" in chosen.notes[0]
     assert chosen.exact_count / 1e9 == pytest.approx(7, rel=0.05)
-
-
-def test_a_count_that_the_formula_misses_is_noted() -> None:
     assert any("ignores gates" in note for note in model("llama", 8).notes)
 
 

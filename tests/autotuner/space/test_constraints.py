@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 
 from autoconf_launch.autotuner.space import (
-    CandidateTable,
     Rule,
     add_counts,
     apply_rules,
@@ -11,9 +10,10 @@ from autoconf_launch.autotuner.space import (
     blocks_to_recompute,
 )
 
+from ..builders import table
 from ..conftest import candidate
 
-TABLE = CandidateTable.from_candidates([candidate(micro=m) for m in (1, 2, 3, 4)])
+TABLE = table(*(candidate(micro=m) for m in (1, 2, 3, 4)))
 
 
 def at_most(limit: int) -> Rule:
@@ -45,10 +45,10 @@ def test_stages_share_out_all_blocks_of_a_model() -> None:
         candidate(pipeline_parallel=2, pipeline_split=(1, 1)),
         candidate(),
     ]
-    kept = blocks_for_stages(3).keep(CandidateTable.from_candidates(rows))
+    kept = blocks_for_stages(3).keep(table(*rows))
     assert kept.tolist() == [True, False, False, True, False, True]
     rows = [candidate(pipeline_parallel=2), candidate()]
-    kept = blocks_for_stages(0).keep(CandidateTable.from_candidates(rows))
+    kept = blocks_for_stages(0).keep(table(*rows))
     assert kept.tolist() == [False, True]
 
 
@@ -63,5 +63,5 @@ def test_no_rank_recomputes_more_blocks_than_it_has() -> None:
         replace(candidate(pipeline_parallel=2, virtual_pipeline=3), extras=some),
         replace(candidate(pipeline_parallel=4), extras=(("recompute_layers", 1),)),
     ]
-    kept = blocks_to_recompute(6).keep(CandidateTable.from_candidates(rows))
+    kept = blocks_to_recompute(6).keep(table(*rows))
     assert kept.tolist() == [True, True, True, False, False, True, True]

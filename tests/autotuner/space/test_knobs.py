@@ -16,6 +16,8 @@ from autoconf_launch.core import (
     Recompute,
 )
 
+from ..builders import layout_of
+
 VALUES: st.SearchStrategy[KnobValue] = st.one_of(
     st.none(),
     st.booleans(),
@@ -33,16 +35,10 @@ def name_it(*extras: tuple[str, KnobValue], **layout: int) -> str:
 @pytest.mark.parametrize(
     ("layout", "name"),
     [
-        (Layout(zero_stage=1, micro_batch=3), "z1_gas1_tmbspg3"),
-        (Layout(zero_stage=1, micro_batch=3, data_parallel=8), "z1_gas1_tmbspg3"),
+        (layout_of("zero=1 micro=3"), "z1_gas1_tmbspg3"),
+        (layout_of("zero=1 micro=3 dp=8"), "z1_gas1_tmbspg3"),
         (
-            Layout(
-                zero_stage=3,
-                tensor_parallel=2,
-                pipeline_parallel=2,
-                accumulation=4,
-                recompute=Recompute.SELECTIVE,
-            ),
+            layout_of("zero=3 tp=2 pp=2 acc=4 recompute=selective"),
             "z3_tp2_pp2_acsel_gas4_tmbspg1",
         ),
         (Layout(recompute=Recompute.FULL), "z0_acfull_gas1_tmbspg1"),

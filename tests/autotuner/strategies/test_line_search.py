@@ -28,44 +28,29 @@ def search(
     return [one.micro_batch for one in tried], best.micro_batch if best else 0
 
 
-def test_it_starts_at_the_predicted_largest() -> None:
+def test_a_search_starts_at_the_predicted_largest_or_in_the_middle() -> None:
     assert next_micro_batch(range(1, 65), (), start=24) == 24
-
-
-def test_where_nothing_is_known_it_starts_in_the_middle() -> None:
     assert next_micro_batch([1, 2, 4, 8, 16], ()) == 4
 
 
-def test_what_ran_out_of_memory_is_halved() -> None:
+def test_what_ran_or_was_full_decides_the_next_micro_batch() -> None:
     full = Tried(micro_batch=24, speed=None)
     assert next_micro_batch(range(1, 65), [full]) == 12
-
-
-def test_nothing_is_left_when_the_smallest_does_not_fit() -> None:
     assert next_micro_batch([1, 2], [Tried(micro_batch=1, speed=None)]) is None
-
-
-def test_the_largest_that_was_thought_to_fit_is_compared_with_its_half() -> None:
     assert next_micro_batch(range(1, 65), [Tried(micro_batch=24, speed=9.0)], start=24) == 12
-
-
-def test_from_a_small_one_that_ran_it_climbs_to_the_largest_that_should_fit() -> None:
     assert next_micro_batch(range(1, 65), [Tried(micro_batch=2, speed=9.0)], start=24) == 8
     assert next_micro_batch(range(1, 65), [Tried(micro_batch=8, speed=9.0)], start=24) == 24
-
-
-def test_where_nothing_speaks_against_it_the_next_one_is_twice_as_large() -> None:
     assert next_micro_batch(range(1, 65), [Tried(micro_batch=4, speed=9.0)]) == 8
-
-
-def test_between_one_that_ran_and_one_that_was_full_it_bisects() -> None:
     tried = [Tried(micro_batch=4, speed=9.0), Tried(micro_batch=12, speed=None)]
     assert next_micro_batch(range(1, 65), tried) == 8
-
-
-def test_past_the_knee_it_stops_though_memory_allows_more() -> None:
     flat = [Tried(micro_batch=m, speed=100 + 0.01 * m) for m in (8, 16)]
     assert next_micro_batch(range(1, 129), flat) is None
+    ends = [Tried(micro_batch=1, speed=4.0), Tried(micro_batch=16, speed=9.0)]
+    assert next_micro_batch([1, 2, 4, 8, 16], ends) == 4
+    falling = [Tried(micro_batch=8, speed=9.0), Tried(micro_batch=16, speed=5.0)]
+    following = next_micro_batch(range(1, 65), falling)
+    assert following is not None
+    assert following < 8
 
 
 @pytest.mark.parametrize(("speed", "following"), [(14.0, 64), (10.0, 32)])
@@ -80,6 +65,11 @@ def test_a_bound_is_on_the_line_through_the_values_beside_it() -> None:
     rising = [Tried(micro_batch=m, speed=s) for m, s in ((1, 1.0), (2, 2.0), (8, 4.0))]
     bounds = speed_bounds(range(1, 17), rising)
     assert bounds[16].log_speed == pytest.approx(math.log(4.0 * math.sqrt(2.0)))
+    beside = [Tried(micro_batch=4, speed=9.0), Tried(micro_batch=8, speed=10.0)]
+    found = speed_bounds([6], beside)[6]
+    assert found.log_speed == pytest.approx(math.log(10.0))
+    assert found.doubt == 1.0
+    assert speed_bounds([1, 2], [Tried(micro_batch=1, speed=1.0)]) == {2: NO_BOUND}
 
 
 @pytest.mark.parametrize(("values", "doubt"), [((2, 4), math.sqrt(5.0)), ((1, 4), math.sqrt(2.5))])
@@ -88,13 +78,6 @@ def test_a_bound_is_as_unsure_as_the_line_is_far_from_its_points(
 ) -> None:
     ran = [Tried(micro_batch=m, speed=s) for m, s in zip(values, (9.0, 10.0), strict=True)]
     assert speed_bounds([8], ran)[8].doubt == pytest.approx(doubt)
-
-
-def test_between_two_values_side_by_side_a_bound_is_as_sure_as_the_better_one() -> None:
-    beside = [Tried(micro_batch=4, speed=9.0), Tried(micro_batch=8, speed=10.0)]
-    found = speed_bounds([6], beside)[6]
-    assert found.log_speed == pytest.approx(math.log(10.0))
-    assert found.doubt == 1.0
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
@@ -114,15 +97,6 @@ def test_a_bound_spreads_over_noisy_trials_as_its_doubt_says(
         found.append(bounds[16])
     spread = float(np.std([one.log_speed for one in found]))
     assert spread == pytest.approx(noise * found[0].doubt, rel=0.15)
-
-
-def test_nothing_bounds_a_value_beside_the_only_one_that_ran() -> None:
-    assert speed_bounds([1, 2], [Tried(micro_batch=1, speed=1.0)]) == {2: NO_BOUND}
-
-
-def test_a_wide_gap_between_two_that_ran_is_looked_into() -> None:
-    ends = [Tried(micro_batch=1, speed=4.0), Tried(micro_batch=16, speed=9.0)]
-    assert next_micro_batch([1, 2, 4, 8, 16], ends) == 4
 
 
 @given(
@@ -149,13 +123,6 @@ def test_the_edge_of_memory_is_bisected_by_values_that_are_no_powers_of_two() ->
     trials, best = search(list(range(1, 65)), fits=27, half=200.0, start=16)
     assert best in (25, 26, 27)
     assert len(trials) <= 8
-
-
-def test_a_throughput_that_falls_is_searched_downwards() -> None:
-    falling = [Tried(micro_batch=8, speed=9.0), Tried(micro_batch=16, speed=5.0)]
-    following = next_micro_batch(range(1, 65), falling)
-    assert following is not None
-    assert following < 8
 
 
 @given(

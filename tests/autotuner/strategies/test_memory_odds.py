@@ -42,57 +42,33 @@ def full(told: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
     return record(FailedTrial(failure=Failure(kind=kind, detail="")), told)
 
 
-def test_what_needs_far_less_surely_fits_and_what_needs_far_more_does_not() -> None:
+def test_chances_follow_predicted_needs_within_the_limit() -> None:
     few, even, many = odds(500, 1000, 2000)
     assert few > 0.99
     assert even == pytest.approx(0.5, abs=0.01)
     assert many < 0.01
-
-
-def test_what_is_not_predicted_is_taken_to_fit() -> None:
     assert odds(float("nan")) == [1.0]
-
-
-def test_a_trial_that_used_more_than_predicted_lowers_the_chance_of_the_others() -> None:
-    assert odds(950, history=(ran(500, peak=600),))[0] < odds(950)[0] - 0.3
-
-
-def test_a_trial_that_used_less_than_predicted_raises_it() -> None:
-    assert odds(1050, history=(ran(500, peak=430),))[0] > odds(1050)[0] + 0.3
-
-
-def test_a_trial_that_ran_out_of_memory_lowers_it() -> None:
-    assert odds(850, history=(full(850),))[0] < odds(850)[0] - 0.3
-
-
-def test_another_failure_says_nothing_of_memory() -> None:
-    assert odds(950, history=(full(800, FailureKind.CRASHED),)) == pytest.approx(odds(950))
-
-
-def test_outcomes_that_cannot_be_leave_numbers() -> None:
-    assert np.isfinite(odds(900, history=(full(10), ran(10, peak=900_000)))).all()
-
-
-def test_the_order_of_trials_says_nothing() -> None:
-    trials = (ran(500, peak=600), full(850), ran(300, peak=310), full(1200), ran(700, peak=650))
-    assert odds(900, history=trials) == pytest.approx(odds(900, history=trials[::-1]))
-
-
-def test_thousands_of_trials_leave_numbers() -> None:
-    trials = (ran(500, peak=600), full(850), full(10)) * 1000
-    assert np.isfinite(odds(100, 900, 5000, history=trials)).all()
-
-
-def test_without_a_limit_nothing_is_said() -> None:
     assert chance_to_fit(predictions(5, limit=None), ()) is None
-
-
-def test_the_limit_that_trials_found_counts_before_the_planner_s() -> None:
     memory = MemoryUse(free_before_bytes=1, peak_bytes=1, limit_bytes=10 * LIMIT)
     outcome = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory)
     found = chance_to_fit(predictions(2000), (record(outcome, 1),))
     assert found is not None
     assert found[0] > 0.99
+
+
+def test_trials_move_the_chance_by_their_error() -> None:
+    assert odds(950, history=(ran(500, peak=600),))[0] < odds(950)[0] - 0.3
+    assert odds(1050, history=(ran(500, peak=430),))[0] > odds(1050)[0] + 0.3
+    assert odds(850, history=(full(850),))[0] < odds(850)[0] - 0.3
+    assert odds(950, history=(full(800, FailureKind.CRASHED),)) == pytest.approx(odds(950))
+
+
+def test_any_history_leaves_numbers_whatever_its_order() -> None:
+    assert np.isfinite(odds(900, history=(full(10), ran(10, peak=900_000)))).all()
+    trials = (ran(500, peak=600), full(850), ran(300, peak=310), full(1200), ran(700, peak=650))
+    assert odds(900, history=trials) == pytest.approx(odds(900, history=trials[::-1]))
+    trials = (ran(500, peak=600), full(850), full(10)) * 1000
+    assert np.isfinite(odds(100, 900, 5000, history=trials)).all()
 
 
 OUT_OF_MEMORY = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
@@ -115,15 +91,9 @@ def test_what_is_over_the_limit_by_no_more_than_the_band_is_marginal() -> None:
     assert marginal((), 900, 1010, 1240, 1300) == [False, True, True, False]
 
 
-def test_one_that_ran_out_of_memory_closes_the_others_of_its_structure() -> None:
+def test_what_ran_out_of_memory_closes_its_structure_and_what_needs_as_much() -> None:
     assert marginal((ran_out(1240, stage=0),), 1010, 1100) == [False, False]
-
-
-def test_one_that_ran_out_of_memory_closes_what_needs_as_much() -> None:
     assert marginal((ran_out(1100, stage=3),), 1010, 1100, 1240) == [True, False, False]
-
-
-def test_trials_that_need_more_than_predicted_make_the_band_end_earlier() -> None:
     memory = MemoryUse(free_before_bytes=LIMIT, peak_bytes=550, limit_bytes=LIMIT)
     larger = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory)
     assert marginal((record(larger, 500),), 1010, 1240) == [True, False]

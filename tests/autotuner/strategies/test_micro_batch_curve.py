@@ -50,27 +50,29 @@ def rungs(table: CandidateTable, found: MicroBatchCurves, likely: int | None = N
     return [int(table["micro_batch"][row]) for row in rows]
 
 
-def test_nothing_is_beyond_a_knee_that_was_not_seen() -> None:
+def test_only_outcomes_of_the_table_that_ran_bend_a_curve() -> None:
     table, found = curves(0)
     tell(found, split(8), 1.0)
     assert beyond(table, found) == []
+    table, found = curves(0)
+    for micro in (8, 12):
+        tell(found, split(micro), failure_of(FailureKind.CRASHED))
+    assert beyond(table, found) == []
+    table, found = curves(0)
+    tell(found, split(8, stage=3), 1.0)
+    tell(found, split(12, stage=3), 1.0)
+    assert beyond(table, found) == []
 
 
-def test_larger_micro_batches_are_beyond_saturation_once_throughput_is_flat() -> None:
+def test_micro_batches_are_beyond_saturation_once_throughput_is_flat() -> None:
     table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(12), 0.999)
     assert {micro for _, micro in beyond(table, found)} >= {1, 2, 3, 4, 6, 16, 24, 48}
-
-
-def test_what_was_tried_is_not_beyond_anything_because_a_better_one_was_found() -> None:
     table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(12), 0.7)
     assert {micro for _, micro in beyond(table, found)} == {1, 2, 3, 4, 6}
-
-
-def test_one_curve_says_nothing_of_another() -> None:
     table, found = curves(0, 1)
     tell(found, split(8), 1.0)
     tell(found, split(12), 1.0)
@@ -92,20 +94,6 @@ def test_above_what_was_full_memory_decides_and_not_the_knee() -> None:
     tell(found, split(12), 1.0)
     tell(found, split(16), out_of_memory())
     assert {micro for _, micro in beyond(table, found)}.isdisjoint({24, 48})
-
-
-def test_a_failure_for_another_reason_says_nothing_of_a_micro_batch() -> None:
-    table, found = curves(0)
-    for micro in (8, 12):
-        tell(found, split(micro), failure_of(FailureKind.CRASHED))
-    assert beyond(table, found) == []
-
-
-def test_an_outcome_of_a_candidate_that_is_not_in_the_table_says_nothing() -> None:
-    table, found = curves(0)
-    tell(found, split(8, stage=3), 1.0)
-    tell(found, split(12, stage=3), 1.0)
-    assert beyond(table, found) == []
 
 
 def test_the_users_own_micro_batch_is_a_point_of_its_curve_though_it_is_no_candidate() -> None:
@@ -159,22 +147,14 @@ def test_on_a_noisier_machine_more_may_be_gained() -> None:
     assert more == pytest.approx(2 * usual)
 
 
-def test_where_no_curve_is_known_any_gain_is_possible() -> None:
+def test_gains_are_those_of_known_curves() -> None:
     _, found = curves(0)
     assert np.isinf(found.gains().at_most_C(0.98)).all()
-
-
-def test_gains_of_some_rows_are_those_rows() -> None:
     _, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(16), 0.9)
     some = np.array([3, 1])
     assert np.array_equal(found.gains().take(some).log_C, found.gain_C[some])
-
-
-def test_a_curve_begins_with_the_largest_that_is_likely_to_fit() -> None:
-    table, found = curves(0)
-    assert rungs(table, found, likely=13) == [12]
 
 
 def test_a_curve_begins_with_what_was_best_in_another_one() -> None:
@@ -198,14 +178,13 @@ def test_a_curve_waits_for_what_runs_in_it() -> None:
     assert {int(table["zero_stage"][row]) for row in offered} == {1}
 
 
-def test_only_rows_that_may_be_tried_are_offered() -> None:
+def test_rows_are_offered_from_those_that_may_be_tried() -> None:
     table, found = curves(0)
     small = np.flatnonzero(table["micro_batch"] < 4)
     assert set(found.next_rows(small, None).tolist()) <= set(small.tolist())
-
-
-def test_of_no_rows_none_is_offered() -> None:
     assert curves(0)[1].next_rows(np.zeros(0, np.int64), None).tolist() == []
+    table, found = curves(0)
+    assert rungs(table, found, likely=13) == [12]
 
 
 @pytest.mark.parametrize("metric", ["throughput", "latency"])

@@ -18,7 +18,7 @@ def candidate(micro: int) -> Candidate:
 
 
 def pool(*micro_batches: int) -> CandidateTable:
-    return table(*({"micro_batch": micro} for micro in micro_batches))
+    return table(*(f"micro={micro}" for micro in micro_batches))
 
 
 def trial(number: int, micro: int) -> Trial:
@@ -64,14 +64,11 @@ def test_the_sampler_learns_which_side_is_faster() -> None:
     assert found.count((1,)) >= 8
 
 
-def test_out_of_memory_is_a_constraint_that_is_not_met_and_no_good_value() -> None:
+def test_failures_are_constraints_or_have_no_value() -> None:
     kept = tell((measure(0, 1, 1.0), measure(1, 2, 8.0), failure(2, 3)))
     assert kept[2].constraints["memory"] == pytest.approx(0.3)
     assert kept[2].value == max(one.value for one in kept[:2])
     assert all(one.constraints["memory"] <= 0 for one in kept[:2])
-
-
-def test_another_failure_has_no_value() -> None:
     kept = tell((measure(0, 1, 1.0), failure(1, 2, FailureKind.CRASHED)))
     assert (kept[1].state.name, kept[1].value) == ("FAIL", None)
 
@@ -88,36 +85,22 @@ def test_an_unknown_sampler_is_refused_with_the_nearest_one() -> None:
     pytest.importorskip("optuna")
     with pytest.raises(ConfigError, match="no sampler 'TPESampl'; did you mean 'TPESampler'"):
         load_strategy("optuna:TPESampl")
-
-
-def test_a_sampler_is_known_by_its_letters_whatever_their_case() -> None:
     pytest.importorskip("optuna")
     with pytest.raises(ConfigError, match="did you mean 'TPESampler'"):
         load_strategy("optuna:tpesampler")
-
-
-def test_a_sampler_that_lacks_a_module_says_which_one_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("optuna")
-    monkeypatch.setitem(sys.modules, "cmaes", None)
-    with pytest.raises(ConfigError, match=r"needs the Python module cmaes.* pip install cmaes"):
-        load_strategy("optuna:CmaEsSampler")
-
-
-def test_what_only_samplers_are_made_of_is_not_offered() -> None:
     pytest.importorskip("optuna")
     with pytest.raises(ConfigError, match="no sampler 'BaseSampler'"):
         load_strategy("optuna:BaseSampler")
-
-
-def test_a_sampler_that_needs_more_than_its_name_is_refused() -> None:
     pytest.importorskip("optuna")
     with pytest.raises(ConfigError, match="GridSampler cannot be used"):
         load_strategy("optuna:GridSampler")
 
 
-def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_modules_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setitem(sys.modules, "cmaes", None)
+    with pytest.raises(ConfigError, match=r"needs the Python module cmaes.* pip install cmaes"):
+        load_strategy("optuna:CmaEsSampler")
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigError, match=r"install 'autoconf-launch\[optuna\]'"):
         load_strategy("optuna")

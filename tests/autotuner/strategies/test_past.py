@@ -13,7 +13,7 @@ from autoconf_launch.core import Candidate, Layout
 from ..builders import launch, measurement, prediction_table, table, trial_of
 
 MICROS = (2, 4, 8, 16)
-POOL = table(*({"micro_batch": micro} for micro in MICROS))
+POOL = table(*(f"micro={micro}" for micro in MICROS))
 EQUAL = prediction_table(MICROS, band=0.3)
 PAST = tuple(
     PastTime(candidate=Candidate(layout=Layout(micro_batch=micro)), step_s=step_s)
@@ -23,7 +23,7 @@ PAST = tuple(
 
 
 def now(number: int, micro: int, step_s: float) -> Record:
-    trial = trial_of(number, {"micro_batch": micro}, f"m{micro}")
+    trial = trial_of(number, f"micro={micro}", f"m{micro}")
     return launch(trial, measurement(step_s, samples=micro), float(micro), wall_s=0.0, band=0.3)
 
 
@@ -47,11 +47,8 @@ def test_each_studys_times_are_scaled_by_its_own_and_the_median_counts() -> None
     assert found.measurement.mean_step_s == pytest.approx(1.1)
 
 
-def test_without_anything_measured_then_and_now_nothing_is_taken() -> None:
+def test_earlier_times_count_only_beside_what_was_measured_then_and_now() -> None:
     assert as_records(PAST, POOL, EQUAL, (now(0, 3, 1.5),)) == ()
-
-
-def test_what_is_measured_now_supersedes_an_earlier_time() -> None:
     found = as_records(PAST, POOL, EQUAL, (now(0, 1, 1.5), now(1, 4, 9.0)))
     assert 4 not in {record.trial.candidate.layout.micro_batch for record in found}
 

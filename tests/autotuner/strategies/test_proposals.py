@@ -64,32 +64,23 @@ def test_random_search_draws_anew_for_each_trial() -> None:
     assert len(firsts) > 1
 
 
-def test_the_model_begins_with_the_best_predicted_cost_of_a_sample() -> None:
+def test_the_model_begins_with_the_best_prediction_of_its_objective() -> None:
     found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3)
     assert found == (1, 0, 2)
-
-
-def test_the_model_begins_with_the_shortest_step_where_latency_counts() -> None:
     found = propose(pool(1, 2, 4), predictions(1.0, 1.5, 4.0), count=3, objective=LATENCY)
     assert found == (0, 1, 2)
-
-
-def test_without_predictions_the_model_begins_in_the_middle() -> None:
     assert propose(pool(4, 2, 1)) == (1,)
-
-
-def test_without_predicted_times_the_model_begins_with_the_largest_that_should_fit() -> None:
     peaks = limit(100.0, 400.0, 800.0, 1600.0, steps_s=(math.nan,) * 4)
     found = propose(pool(1, 4, 6, 12), peaks)
     assert found == (2,)
+    seconds = (5.0, 3.0, 4.0, 1.0, 2.0)
+    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, objective=LATENCY)
+    assert found == tuple(np.argsort(seconds).tolist())
 
 
 def test_without_predictions_the_model_goes_on_from_what_ran_towards_what_may_fit() -> None:
     history = (measure(0, 2, 1.0),)
     assert propose(pool(1, 3, 4, 6, 12), history=history) == (2,)
-
-
-def test_without_predictions_trials_in_parallel_are_of_different_micro_batches() -> None:
     running = (replace(measure(1, 4, 1.0).trial),)
     history = (measure(0, 2, 1.0),)
     found = propose(pool(1, 3, 4, 6, 12), history=history, pending=running, count=3)
@@ -131,12 +122,6 @@ def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
     return prediction_table(steps_s, peaks_bytes, band=0.1, limit_bytes=1000.0)
 
 
-def test_without_a_measurement_the_order_is_that_of_the_predictions() -> None:
-    seconds = (5.0, 3.0, 4.0, 1.0, 2.0)
-    found = propose(pool(1, 2, 3, 4, 5), predictions(*seconds), count=5, objective=LATENCY)
-    assert found == tuple(np.argsort(seconds).tolist())
-
-
 def test_failures_alone_leave_the_order_of_the_predictions() -> None:
     failure = Failure(kind=FailureKind.CRASHED, detail="")
     crashed = launch(trial_of(0, candidate(9)), FailedTrial(failure=failure))
@@ -146,12 +131,9 @@ def test_failures_alone_leave_the_order_of_the_predictions() -> None:
     assert found == (1, 0)
 
 
-def test_what_hardly_fits_is_left_until_its_gain_is_worth_the_risk() -> None:
+def test_candidates_that_hardly_fit_wait_until_their_gain_is_worth_the_risk() -> None:
     fast_but_full = limit(1200.0, 500.0, steps_s=(1.0, 1.05))
     assert propose(pool(1, 2), fast_but_full, count=2, objective=LATENCY) == (1, 0)
-
-
-def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
     far_faster = limit(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
     assert propose(pool(1, 2, 3), far_faster, objective=LATENCY) == (0,)
 
@@ -165,17 +147,14 @@ def test_measurements_far_below_their_predictions_draw_the_search_to_its_neighbo
     assert found == (1, 0)
 
 
-def test_a_batch_does_not_stay_in_one_region() -> None:
-    """Seven rows close to a good one, one far away that is predicted a little slower."""
+def test_a_batch_and_running_trials_spread_over_regions() -> None:
+    # Seven rows close to a good one, one far away that is predicted a little slower.
     seconds = (*[1.0] * 7, 1.01)
     micro_batches = (64, 65, 66, 67, 68, 69, 70, 1)
     found = propose(
         pool(*micro_batches), predictions(*seconds), history=around(16), count=3, objective=LATENCY
     )
     assert 7 in found
-
-
-def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
     rows, history = pool(63, 1), (measure(0, 8, 1.0, 1.0),)
     alone = propose(rows, predictions(1.0, 1.0), history=history, objective=LATENCY)
     near = (63, 1)[alone[0]]
@@ -205,21 +184,15 @@ def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
     assert found == (1, 0)
 
 
-def test_a_row_without_a_prediction_does_not_hide_those_of_the_others() -> None:
+def test_rows_without_a_prediction_are_as_good_as_their_like() -> None:
     told = predictions(8.0, 8.0, math.nan, 64.0, 1.0)
     found = propose(pool(4, 8, 16, 32, 64), told)
     assert found == (4,)
-
-
-def test_a_row_without_a_prediction_is_as_good_as_its_like() -> None:
     told = predictions(64.0, 1.0, math.nan, 640.0, 640.0)
     history = (measure(0, 63, 1.0, 1.0),)
     found = propose(pool(1, 64, 65, 512, 1024), told, history=history, count=2)
     assert set(found) == {1, 2}
-
-
-def test_a_row_without_a_time_keeps_what_is_said_of_its_memory() -> None:
-    """It is the one most like the best, but does not fit."""
+    # It is the one most like the best, but does not fit.
     told = replace(
         predictions(64.0, math.nan, 64.0),
         peak_bytes_C=np.array([1e9, 100e9, 1e9]),

@@ -72,7 +72,7 @@ def test_models_of_other_layers_or_widths_move_less() -> None:
 
 
 def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see() -> None:
-    columns, zero = layouts(*({"data_parallel": ranks} for ranks in (32, 16, 8))), np.zeros(3, int)
+    columns, zero = layouts(*(f"dp={ranks}" for ranks in (32, 16, 8))), np.zeros(3, int)
     belief = ErrorBelief.before(likeness(columns, zero, zero, SHAPES[:3], np.full(3, 8)))
     two_nodes, one_node = (
         belief.after(np.array([row]), np.array([0.1])).covariance_RR[0, 0] for row in (1, 2)

@@ -34,7 +34,7 @@ def sparse(workload: Workload, gpt: Architecture) -> Workload:
 def test_each_forward_pass_waits_for_the_counts_of_experts(
     sparse: Workload, machine: Machine
 ) -> None:
-    columns = layouts({"micro_batch": 8}, {"micro_batch": 8, **FULL})
+    columns = layouts("micro=8", {"micro_batch": 8, **FULL})
     without = replace(machine, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
     waits = step_parts(columns, sparse, machine).step_s_C
     waits = waits - step_parts(columns, sparse, without).step_s_C
@@ -46,7 +46,7 @@ def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(
 ) -> None:
     """16 ranks with different experts exchange none of them."""
     old = replace(sparse, software=Software(flash_attention=False))
-    columns = layouts(*({"data_parallel": 16, "expert_parallel": ep} for ep in (16, 8)))
+    columns = layouts(*(f"dp=16 ep={ep}" for ep in (16, 8)))
     apart_s, alike_s = gradient_exchange_s(columns, old, machine, np.zeros(2))
     card = machine.node_network_bytes_per_s / 8 * DEFAULT_PHYSICS.network_fraction
     gradients = 2 * routed_weights(columns, old)[1]
@@ -57,9 +57,9 @@ def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
     sparse: Workload,
 ) -> None:
     columns = layouts(
-        {"data_parallel": 16, "expert_parallel": 8, "zero_stage": 1},
-        {"data_parallel": 16, "zero_stage": 1},
-        {"data_parallel": 16, "expert_parallel": 8},
+        "dp=16 ep=8 zero=1",
+        "dp=16 zero=1",
+        "dp=16 ep=8",
     )
     routed, all_of = routed_weights(columns, sparse), rank_weights(columns, sparse)
     assert routed.tolist() == [24 * 2 * 2048 * 1024 * n for n in (8, 64, 8)]
@@ -73,8 +73,8 @@ def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
 def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
     sparse: Workload, machine: Machine, framework: Framework
 ) -> None:
-    near = layouts({"data_parallel": 16, "expert_parallel": 8, "micro_batch": 4})
-    far = layouts({"data_parallel": 16, "expert_parallel": 16, "micro_batch": 4})
+    near = layouts("dp=16 ep=8 micro=4")
+    far = layouts("dp=16 ep=16 micro=4")
     of = replace(sparse, software=Software(framework=framework))
     more = [step_parts(x, of, machine).communication_s_C[0] for x in (near, far)]
     if framework is Framework.FSDP:
@@ -86,7 +86,7 @@ def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
 def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload, machine: Machine) -> None:
     columns = layouts(
         *(
-            {"data_parallel": 16, "expert_parallel": ep, "zero_stage": zero, "accumulation": n}
+            f"dp=16 ep={ep} zero={zero} acc={n}"
             for ep in (1, 4, 16)
             for zero in (0, 1, 3)
             for n in (1, 16)
@@ -109,7 +109,7 @@ def test_sharded_experts_are_gathered_from_ranks_with_the_same(
 def test_layers_with_a_window_or_a_state_take_their_share(
     workload: Workload, machine: Machine, gpt: Architecture
 ) -> None:
-    columns = layouts({"micro_batch": 4})
+    columns = layouts("micro=4")
     long = replace(workload, sequence_length=16384)
 
     def seconds(model: Architecture) -> float:
@@ -125,7 +125,7 @@ def test_layers_with_a_window_or_a_state_take_their_share(
 def test_a_further_prediction_makes_logits_once_more(
     workload: Workload, machine: Machine, gpt: Architecture
 ) -> None:
-    columns, twice = layouts({"micro_batch": 4}), replace(gpt, predictions=1)
+    columns, twice = layouts("micro=4"), replace(gpt, predictions=1)
     one, two = (
         float(step_parts(columns, replace(workload, model=m), machine).ideal_s_C[0])
         for m in (gpt, twice)

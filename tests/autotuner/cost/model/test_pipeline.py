@@ -41,29 +41,29 @@ def test_a_pipeline_takes_its_micro_batches_and_a_bubble() -> None:
     assert seconds == 6 * (8 + 3 / 3)
     assert step(8, 1.0, pipeline_parallel=2, accumulation=4) == 4 * 5 + 5
     # 12 layers of 1.5 s read, 12 of 0.5 s write
-    columns = layouts({"pipeline_parallel": 4, "accumulation": 8})
+    columns = layouts("pp=4 acc=8")
     assert step_of(columns, 24, 0.0, slowest=1.5) > 9.0 * 8
     # 126 layers on 8 stages: 16 each, 15 on the first and the last one, which have an end too
     assert step(126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
 
 
 def test_stages_have_given_or_even_layers() -> None:
-    columns = layouts({"pipeline_parallel": 4, "pipeline_split": (2, 9, 10, 3)})
+    columns = layouts("pp=4 split=2,9,10,3")
     assert [float(x[0]) for x in stage_layers(24, columns)] == [2, 10, 3]
     plain = {"pipeline_parallel": 2}
     columns = layouts(plain, plain | {"pipeline_split": (5, 3)})
     assert stage_layers(8, columns)[0].tolist() == [4, 5]
     columns = LayoutColumns.join([layouts(plain), layouts(plain | {"pipeline_split": (5, 3)})])
     assert stage_layers(8, columns)[2].tolist() == [4, 3]
-    columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 3})
+    columns = layouts("pp=4 vpp=3")
     assert largest_share(25, columns)[0] == 9
-    columns = layouts({"pipeline_parallel": 2, "accumulation": 4, "pipeline_split": (5, 3)})
+    columns = layouts("pp=2 acc=4 split=5,3")
     assert step_of(columns, 8, ends=1.0) == 4 * 6 + 4
 
 
 def test_layers_behind_those_without_experts_set_the_pace() -> None:
     """The first of 4 layers takes 1 s, the others 2 s, so that the last stage needs 4 s."""
-    columns = layouts({"pipeline_parallel": 2, "accumulation": 8})
+    columns = layouts("pp=2 acc=8")
     sends = StageSends.alike(columns.pipeline_C, ZERO)
     stages = stage_times(
         columns,
@@ -77,7 +77,7 @@ def test_layers_behind_those_without_experts_set_the_pace() -> None:
 
 
 def test_stages_between_others_send_to_both_and_chunks_all_round() -> None:
-    two, four = (layouts({"pipeline_parallel": n, "accumulation": 8}) for n in (2, 4))
+    two, four = (layouts(f"pp={n} acc=8") for n in (2, 4))
     assert step_of(two, 4, 0.0, send=0.5) == 8 * 2 + 2 + (8 + 1) * 0.5
     assert step_of(four, 4, 0.0, send=0.5) == 8 * 1 + 3 + 8 * 2 * 0.5 + (2 * 3 - 2) * 0.5
     plain = {"pipeline_parallel": 4, "accumulation": 64}
@@ -91,7 +91,7 @@ def test_stages_between_others_send_to_both_and_chunks_all_round() -> None:
 
 def test_no_step_is_shorter_than_what_its_cards_send() -> None:
     """Only a hundredth of each ten-second send is exposed, but the cards send them all."""
-    columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 2, "accumulation": 8})
+    columns = layouts("pp=4 vpp=2 acc=8")
     sends = replace(StageSends.alike(columns.pipeline_C, ZERO + 10.0), exposed=0.01)
     stages = stage_times(
         columns,

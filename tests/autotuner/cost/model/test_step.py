@@ -58,19 +58,19 @@ def test_one_row_is_what_it_is_among_others_within_its_bounds(
 def test_more_samples_take_longer(
     workload: Workload, machine: Machine, larger: dict[str, int]
 ) -> None:
-    few, many = seconds(layouts({}, larger), workload, machine)
+    few, many = seconds(layouts("", larger), workload, machine)
     assert many > few
 
 
 def test_recomputation_takes_a_third_longer_and_of_half_the_layers_half_of_it(
     workload: Workload, machine: Machine
 ) -> None:
-    columns = layouts({"micro_batch": 8}, {"micro_batch": 8, "recompute": Recompute.FULL})
+    columns = layouts("micro=8", "micro=8 recompute=full")
     without, full = seconds(columns, workload, machine)
     assert 1.2 < full / without < 1.4
-    columns = layouts({"recompute": Recompute.FULL})
+    columns = layouts("recompute=full")
     half = replace(columns, recompute_layers_C=np.array([12]))
-    none = layouts({})
+    none = layouts("")
     between = (seconds(columns, workload, machine)[0] + seconds(none, workload, machine)[0]) / 2
     assert seconds(half, workload, machine)[0] == pytest.approx(between)
 
@@ -79,16 +79,16 @@ def test_small_work_waits_for_the_host_unless_compiled(
     workload: Workload, machine: Machine
 ) -> None:
     small = replace(workload, sequence_length=64)
-    parts = step_parts(layouts({"accumulation": 8}), small, machine)
+    parts = step_parts(layouts("acc=8"), small, machine)
     assert parts.launch_s_C[0] > parts.ideal_s_C[0]
     compiled = replace(small, software=Software(compiled=True))
-    columns = layouts({"accumulation": 8})
+    columns = layouts("acc=8")
     assert seconds(columns, compiled, machine) < seconds(columns, small, machine)
 
 
 def test_fp8_is_faster_on_large_products_only(workload: Workload, machine: Machine) -> None:
     large = replace(workload, model=replace(workload.architecture, hidden=8192, ffn=32768))
-    columns = layouts({"micro_batch": 8})
+    columns = layouts("micro=8")
     fp8 = replace(large, precision=Precision.FP8, software=Software(transformer_engine=True))
     assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
 
@@ -98,7 +98,7 @@ def test_attention_is_slow_for_odd_heads_and_without_flash(
 ) -> None:
     plain = replace(workload, software=Software(flash_attention=False))
     odd = replace(plain, model=replace(plain.architecture, head=126))
-    columns = layouts({"micro_batch": 4})
+    columns = layouts("micro=4")
     assert seconds(columns, odd, machine)[0] > 1.1 * seconds(columns, plain, machine)[0]
     old = replace(machine, accelerator=replace(machine.accelerator, flash=0.0))
     assert seconds(columns, workload, old) == seconds(columns, plain, old)
@@ -108,8 +108,8 @@ def test_experts_cost_what_their_chosen_ones_do(
     workload: Workload, machine: Machine, gpt: Architecture
 ) -> None:
     sparse = replace(gpt, experts=Experts(count=64, per_token=1, ffn=gpt.ffn))
-    dense = step_parts(layouts({"micro_batch": 8}), workload, machine)
-    routed = step_parts(layouts({"micro_batch": 8}), replace(workload, model=sparse), machine)
+    dense = step_parts(layouts("micro=8"), workload, machine)
+    routed = step_parts(layouts("micro=8"), replace(workload, model=sparse), machine)
     assert routed.ideal_s_C[0] == pytest.approx(dense.ideal_s_C[0], rel=0.01)
     assert routed.step_s_C[0] > dense.step_s_C[0]
 
@@ -117,18 +117,18 @@ def test_experts_cost_what_their_chosen_ones_do(
 def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate(
     workload: Workload, machine: Machine
 ) -> None:
-    parts = step_parts(layouts({"micro_batch": 2}), workload, machine)
+    parts = step_parts(layouts("micro=2"), workload, machine)
     flops = 3 * 2 * workload.sequence_length * forward_flops_per_token(workload)
     assert parts.ideal_s_C[0] == pytest.approx(flops / 100e12, rel=0.02)
 
 
 def test_equal_inner_layouts_are_worked_out_once_whatever_their_size() -> None:
-    columns = layouts({"accumulation": 1}, {"accumulation": 2}, {"tensor_parallel": 2})
+    columns = layouts("acc=1", "acc=2", "tp=2")
     inner, which = distinct(columns)
     assert len(inner.tensor_U) == 2
     assert inner.tensor_U[which].tolist() == [1, 1, 2]
     sizes = (1 << 31, 4, 1 << 31)
-    inner, which = distinct(layouts(*({"micro_batch": size} for size in sizes)))
+    inner, which = distinct(layouts(*(f"micro={size}" for size in sizes)))
     assert inner.micro_U[which].tolist() == list(sizes)
 
 
@@ -139,7 +139,7 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives(
     flat = layouts(
         *({"tensor_parallel": t, "recompute": kind} for kind in kinds for t in (1, 2, 4))
     )
-    one = layouts({})
+    one = layouts("")
     given = {f.name: getattr(one, f.name) for f in fields(LayoutColumns)}
     square = {name: column[:, None] for name, column in given.items() if column is not None}
     axes = LayoutColumns(
@@ -157,8 +157,8 @@ def test_sharded_weights_are_gathered_from_context_ranks_too(
     workload: Workload, machine: Machine
 ) -> None:
     columns = layouts(
-        {"context_parallel": 8, "zero_stage": 3, "accumulation": 8},
-        {"context_parallel": 8, "zero_stage": 1, "accumulation": 8},
+        "cp=8 zero=3 acc=8",
+        "cp=8 zero=1 acc=8",
     )
     gathered, whole = step_parts(
         columns, replace(workload, sequence_length=256), machine

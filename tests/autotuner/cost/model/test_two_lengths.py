@@ -39,7 +39,7 @@ def t5(workload: Workload) -> Workload:
 
 
 def parts(workload: Workload, machine: Machine) -> StepParts:
-    return step_parts(layouts({"micro_batch": 8}), workload, machine)
+    return step_parts(layouts("micro=8"), workload, machine)
 
 
 def test_operations_are_those_that_nvidia_counts(t5: Workload, machine: Machine) -> None:
@@ -71,5 +71,5 @@ def test_a_shorter_decoder_makes_a_faster_step_and_none_beats_its_bound(
         for written in (READ, None)
     )
     assert equal == unset
-    columns = layouts({"micro_batch": 8}, {"tensor_parallel": 4}, {"data_parallel": 8})
+    columns = layouts("micro=8", "tp=4", "dp=8")
     assert (least_step_s(columns, t5, machine) < step_parts(columns, t5, machine).step_s_C).all()
