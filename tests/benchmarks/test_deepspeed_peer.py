@@ -26,10 +26,17 @@ SPACE = choice.whole_space()
 speeds_st = st.lists(st.floats(1.0, 1e4), min_size=1, max_size=6)
 
 
-def test_the_space_is_every_stage_with_every_split_of_the_global_batch() -> None:
+def test_the_space_is_every_stage_with_every_split_and_no_other_choice() -> None:
     assert len(set(SPACE)) == 24
     assert {one.global_batch for one in SPACE} == {64}
     assert max(one.micro_batch for one in SPACE) == 32
+    document = SPACE[-1].document()
+    document["zero_optimization"]["overlap_comm"] = True
+    with pytest.raises(ValueError, match="overlap_comm"):
+        choice.read_choice(document)
+    theirs = tools._for_deepspeed(SPACE[0])
+    assert theirs["optimizer"]["params"].pop("torch_adam") is True
+    assert theirs == SPACE[0].document()
 
 
 @pytest.mark.parametrize("one", SPACE, ids=lambda one: one.name)
@@ -37,25 +44,9 @@ def test_a_choice_is_read_back_from_its_configuration(one: Any) -> None:
     assert choice.read_choice(one.document()) == one
 
 
-def test_a_choice_outside_the_space_is_refused() -> None:
-    document = SPACE[-1].document()
-    document["zero_optimization"]["overlap_comm"] = True
-    with pytest.raises(ValueError, match="overlap_comm"):
-        choice.read_choice(document)
-
-
-def test_both_tools_read_the_same_settings_but_for_whose_adam() -> None:
-    theirs = tools._for_deepspeed(SPACE[0])
-    assert theirs["optimizer"]["params"].pop("torch_adam") is True
-    assert theirs == SPACE[0].document()
-
-
 def test_the_slowest_rank_of_each_step_counts() -> None:
     ranks = [[9.0, 1.0, 2.0], [9.0, 3.0, 1.0]]
     assert blocks.samples_per_s(ranks, samples_per_step=10, warmup=1) == pytest.approx(4.0)
-
-
-def test_a_launch_that_is_all_warm_up_has_no_speed() -> None:
     with pytest.raises(ValueError, match="no step is left"):
         blocks.samples_per_s([[1.0]], samples_per_step=1, warmup=1)
 
@@ -100,11 +91,8 @@ def test_the_document_tells_of_each_tuner(name: str) -> None:
     assert row.keys() >= {"wall_s", "trials", "choice", "samples_per_s"}
 
 
-def test_without_deepspeed_its_part_is_null() -> None:
+def test_without_deepspeed_its_part_is_null_and_the_best_is_the_fastest_finalist() -> None:
     assert report.document(findings(with_deepspeed=False))["deepspeed"] is None
-
-
-def test_the_best_is_the_fastest_finalist_on_our_runtime() -> None:
     best = report.document(findings(with_deepspeed=True))["best"]
     assert best == {"choice": SPACE[4].name, "samples_per_s": 110.0}
 
@@ -122,16 +110,15 @@ def child(tmp_path: Path, script: str, *, deadline_s: float) -> Any:
     )
 
 
-def test_a_late_child_is_ended_with_all_its_processes(tmp_path: Path) -> None:
+def test_children_end_with_all_their_processes(tmp_path: Path) -> None:
     script = "setsid sleep 317 & echo $! > pid; sleep 317"
     with pytest.raises(children.ChildError, match="took over"):
         children.run(child(tmp_path, script, deadline_s=0.5))
     assert ended_soon(int((tmp_path / "pid").read_text()))
-
-
-def test_what_a_child_leaves_behind_is_ended(tmp_path: Path) -> None:
     children.run(child(tmp_path, "setsid sleep 317 & echo $! > pid", deadline_s=20.0))
     assert ended_soon(int((tmp_path / "pid").read_text()))
+    with pytest.raises(children.ChildError, match="exit code 3:\nwhat went wrong"):
+        children.run(child(tmp_path, "echo what went wrong >&2; exit 3", deadline_s=20.0))
 
 
 def ended_soon(pid: int) -> bool:
@@ -144,11 +131,6 @@ def ended_soon(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
-
-
-def test_the_last_lines_of_a_failing_child_are_shown(tmp_path: Path) -> None:
-    with pytest.raises(children.ChildError, match="exit code 3:\nwhat went wrong"):
-        children.run(child(tmp_path, "echo what went wrong >&2; exit 3", deadline_s=20.0))
 
 
 class Fake:

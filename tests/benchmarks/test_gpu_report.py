@@ -86,22 +86,13 @@ def test_misses_are_named_and_raw_files_stored_beside_the_page(tmp_path: Path) -
     assert {file.name for file in path.with_suffix("").iterdir()} == set(report.KEPT)
 
 
-def test_the_page_lists_parts_and_failed_tests(tmp_path: Path) -> None:
+def test_the_page_lists_parts_failed_tests_and_unknown_gpus(tmp_path: Path) -> None:
     text = report.page([results_folder(tmp_path)])
     assert "| tests | ended with 1 after 31 s |" in text
     assert "| noise | skipped: 3 s left |" in text
     assert "FAILED test_rank.py::test_a - AssertionError\n1 failed, 6 passed in 30.12s" in text
-
-
-def test_a_run_that_was_cut_at_once_has_a_page(tmp_path: Path) -> None:
     assert report.page([tmp_path]).startswith("# unknown GPU\n")
-
-
-def test_a_gpu_that_our_tables_lack_has_its_drivers_name() -> None:
     assert report.gpu_of("gpu: Some Card\nrow of gpus.csv: none\n") == "Some Card"
-
-
-def test_a_configuration_that_runs_but_was_predicted_not_to_fit_is_a_miss() -> None:
     measured = row(reserved_gib="9.5", context_gib="0.5", step_s="1.0", predicted_fits="no")
     (section, _) = report.prediction_sections([measured])
     assert "does not fit **miss**" in section

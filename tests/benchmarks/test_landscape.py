@@ -6,6 +6,7 @@ import pytest
 from autoconf_launch.autotuner.space import CandidateTable, PredictionTable, is_out_of_memory
 from autoconf_launch.core import Candidate, Layout
 
+from ..autotuner.builders import layout_of
 from .conftest import import_benchmark
 
 walk = import_benchmark("tuner_walk")
@@ -24,7 +25,7 @@ def landscape(*rows: tuple[Layout, float]) -> Any:
 
 
 def micro(size: int, accumulation: int = 1) -> Layout:
-    return Layout(micro_batch=size, accumulation=accumulation)
+    return layout_of(f"micro={size} acc={accumulation}")
 
 
 def test_regret_is_of_the_time_of_a_sample() -> None:
@@ -32,45 +33,30 @@ def test_regret_is_of_the_time_of_a_sample() -> None:
     assert found.regret_C.tolist() == [1.0, 0.0, np.inf]
 
 
-def test_repeats_become_one_with_their_median() -> None:
+def test_repeats_become_one_with_their_median_unless_most_failed() -> None:
     found = landscape((micro(2), 1.0), (micro(1), 5.0), (micro(2), 4.0), (micro(2), 2.0))
     one = merge_repeats(found, [2, 1, 2, 2])
     assert one.table["micro_batch"].tolist() == [1, 2]
     assert one.step_s_C.tolist() == [5.0, 2.0]
-
-
-def test_a_repeat_that_failed_once_of_three_counts_as_one_that_runs() -> None:
     found = landscape((micro(1), 3.0), (micro(1), FULL), (micro(1), 1.0))
     assert merge_repeats(found, [1, 1, 1]).step_s_C.tolist() == [2.0]
-
-
-def test_a_repeat_that_failed_mostly_counts_as_failed() -> None:
     assert np.isnan(
         merge_repeats(landscape((micro(1), 3.0), (micro(1), FULL)), [1, 1]).step_s_C
     ).all()
-
-
-def test_the_order_of_rows_says_nothing_of_the_order_of_lines() -> None:
     rows = [(micro(m), float(m)) for m in (4, 1, 2)]
     first, second = (
         merge_repeats(landscape(*rows), [4, 1, 2]),
         merge_repeats(landscape(*rows[::-1]), [2, 1, 4]),
     )
     assert first.table["micro_batch"].tolist() == second.table["micro_batch"].tolist()
-
-
-def test_a_smaller_last_micro_batch_does_not_flatter() -> None:
     one = merge_repeats(landscape((micro(4, accumulation=2), 6.0)), [6])
     assert one.step_s_C.tolist() == [8.0]
     assert one.predictions is not None
     assert one.predictions.step_s_C.tolist() == [8.0]
 
 
-def test_a_row_without_a_time_is_an_out_of_memory_trial() -> None:
+def test_a_record_has_its_outcome_and_prediction() -> None:
     assert is_out_of_memory(landscape((micro(1), FULL)).record(0, number=3))
-
-
-def test_a_record_has_what_was_predicted() -> None:
     record = landscape((micro(1), 2.0)).record(0, number=3)
     assert record.trial.number == 3
     assert record.measurement is not None
@@ -81,8 +67,8 @@ def test_a_record_has_what_was_predicted() -> None:
 
 def test_families_come_with_the_fewest_kinds_of_parallelism_first() -> None:
     rows = [
-        Layout(tensor_parallel=2, pipeline_parallel=2),
-        Layout(data_parallel=4, zero_stage=1),
+        layout_of("tp=2 pp=2"),
+        layout_of("dp=4 zero=1"),
         Layout(tensor_parallel=4),
         Layout(data_parallel=4),
         Layout(pipeline_parallel=4),

@@ -48,34 +48,18 @@ def test_each_one_is_in_the_space(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_one_is_among_the_runs(ranked: dict[str, Any]) -> None:
-    assert [name for name, one in ranked.items() if one.rank is None] == []
-
-
-@pytest.mark.slow
-def test_most_are_within_the_first_thirty_and_all_but_four_within_forty(
+def test_each_one_is_run_most_within_the_first_thirty_and_late_ones_for_a_cause(
     ranked: dict[str, Any],
 ) -> None:
+    assert [name for name, one in ranked.items() if one.rank is None] == []
     assert sum(one.rank <= ranks.PROMISED for one in ranked.values()) >= LEAST_WITHIN
     assert {name for name, one in ranked.items() if one.rank > 40} <= LATE
-
-
-@pytest.mark.slow
-def test_those_that_come_late_are_predicted_slow(ranked: dict[str, Any]) -> None:
     late = [one for one in ranked.values() if one.rank > ranks.PROMISED]
     assert all(one.slower > 0.1 for one in late)
-
-
-@pytest.mark.slow
-def test_more_of_them_are_run_early_than_by_predicted_time(ranked: dict[str, Any]) -> None:
     as_run, by_time = (
         sum(getattr(one, name) <= ranks.PROMISED for one in ranked.values())
         for name in ("rank", "rank_by_time")
     )
     assert as_run >= by_time
-
-
-@pytest.mark.slow
-def test_every_miss_has_its_cause(ranked: dict[str, Any]) -> None:
     late = {name for name, one in ranked.items() if one.rank > ranks.PROMISED}
     assert late <= set(ranks.CAUSES)

@@ -81,29 +81,20 @@ def comparison(tmp_path: Path, gpu: str | None = None) -> Any:
     )
 
 
-def test_hand_tuning_turns_checkpointing_on_when_memory_runs_out_and_goes_on_from_there() -> None:
+def test_hand_tuning_turns_checkpointing_on_when_memory_runs_out_and_takes_the_fastest() -> None:
     assert [done.configuration for done in by_hand()] == list(TIMES)
-
-
-def test_hand_tuning_is_in_bf16_from_the_start() -> None:
     assert {done.configuration.precision for done in by_hand()} == {"bf16"}
-
-
-def test_hand_tuning_ends_without_checkpointing_if_memory_never_runs_out() -> None:
     assert [done.configuration for done in by_hand(global_batch=4)] == [
         configuration(1),
         configuration(2),
         configuration(4),
     ]
-
-
-def test_the_choice_by_hand_is_the_fastest_launch() -> None:
     launches = by_hand()
     seen = one_gpu.Seen(by_hand=launches, launches=launches)
     assert one_gpu.hand_choice(seen) == configuration(8, "full")
 
 
-def test_trials_are_counted_until_one_is_within_two_percent_of_the_best() -> None:
+def test_trials_until_the_best_and_medians_of_launches_are_counted() -> None:
     truth = {configuration(8): 1.0, configuration(4): 1.01, configuration(2): 3.0}
     records = [
         trial(configuration(2), 3.1),
@@ -113,9 +104,6 @@ def test_trials_are_counted_until_one_is_within_two_percent_of_the_best() -> Non
     ]
     assert one_gpu.trials_until_close(records, truth) == 3
     assert one_gpu.trials_until_close(records[:2], truth) is None
-
-
-def test_a_step_time_is_the_median_of_all_launches_of_a_configuration() -> None:
     launches = [launch(configuration(4), step_s) for step_s in (1.0, 9.0, 2.0)]
     assert one_gpu.Seen(launches=launches).truth == {configuration(4): 2.0}
 
@@ -219,15 +207,12 @@ def test_refused_memory_is_recognized(text: str) -> None:
     assert plain_launches.failure_of(f"{text}\nlast line") == plain_launches.OUT_OF_MEMORY
 
 
-def test_a_command_is_ended_at_the_deadline_and_its_output_kept() -> None:
+def test_launches_end_at_the_deadline() -> None:
     script = "echo begun; trap 'echo ended; exit' TERM; while :; do sleep 0.05; done"
     began_s = time.monotonic()
     with pytest.raises(plain_launches.OutOfTimeError, match=r"begun\nended"):
         plain_launches.run_until(("bash", "-c", script), plain_launches.Deadline.after(0.5))
     assert time.monotonic() - began_s < 15
-
-
-def test_no_launch_starts_after_the_deadline() -> None:
     run: Callable[..., Any] = plain_launches.launch_script
     with pytest.raises(plain_launches.OutOfTimeError):
         run("tiny", 2, configuration(2), plain_launches.Deadline.after(-1))

@@ -82,26 +82,17 @@ def test_a_model_follows_those_of_the_same_kernels(rows: tuple[PublishedRow, ...
     assert (after[mine] < 1.1 * before[mine]).all()
 
 
-def test_one_model_alone_is_as_the_constants_say(rows: tuple[PublishedRow, ...]) -> None:
+def test_rows_without_other_measured_models_stay_as_they_are(
+    rows: tuple[PublishedRow, ...],
+) -> None:
     alone = [one for one, mine in zip(rows, first_model(rows), strict=True) if mine]
     assert factors_of_others(alone).tolist() == [1.0] * len(alone)
-
-
-def test_models_that_failed_say_nothing(rows: tuple[PublishedRow, ...]) -> None:
     failed = [
         one if mine else replace(one, step_time_s=None)
         for one, mine in zip(rows, first_model(rows), strict=True)
     ]
     assert set(factors_of_others(failed)[first_model(rows)].tolist()) == {1.0}
-
-
-def test_nothing_measured_is_nothing_to_correct() -> None:
     assert len(factors_of_others([])) == 0
-
-
-def test_machines_that_cannot_be_predicted_stay_as_they_are(
-    rows: tuple[PublishedRow, ...],
-) -> None:
     other = replace(rows[0], gpu="no such GPU")
     assert factors_of_others((*rows, other))[-1] == 1.0
 

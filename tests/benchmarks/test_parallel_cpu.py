@@ -36,21 +36,15 @@ def layouts(*rounds: Round) -> list[Any]:
     return list(parallel_cpu.layouts_of("dense", rounds))
 
 
-def test_rounds_are_compared_by_their_medians() -> None:
+def test_rounds_are_judged_by_their_medians() -> None:
     rounds = [Round(record("a", 1.0, seconds)) for seconds in (2.0, 9.0, 4.0)]
     (found,) = layouts(*rounds)
     assert (found.measured_s, found.time_error) == (4.0, pytest.approx(-0.75))
-
-
-def test_the_predicted_best_is_judged_by_what_it_took() -> None:
     found = layouts(Round(record("a", 1.0, 3.0), record("b", 2.0, 2.0), record("c", 3.0, 6.0)))
     accuracy = parallel_cpu.Accuracy.of(found)
     assert accuracy.regret == pytest.approx(0.5)
     assert accuracy.memory_error == pytest.approx(0.5)
     assert accuracy.order == pytest.approx(0.5)
-
-
-def test_misses_are_marked() -> None:
     found = layouts(Round(record("a", 1.0, 1.0), record("b", 2.0, 2.0)))
     text = parallel_cpu.report({"dense": found}, 1, [0.5])
     assert "| dense | 2 | 0 % | 1.00 | 50 % **miss** | 0 % |" in text

@@ -27,7 +27,7 @@ def case(model: str = "tiny", global_batch: int = 2, **others: Any) -> Any:
     )
 
 
-def test_full_recomputation_is_compared_with_the_layout_that_recomputes_every_layer() -> None:
+def test_predictions_are_of_the_configurations_own_layout() -> None:
     layouts = planned._layouts(LARGE, "bf16", False)
     recomputed = [
         row.peak_bytes
@@ -39,18 +39,12 @@ def test_full_recomputation_is_compared_with_the_layout_that_recomputes_every_la
     ]
     assert len(recomputed) > 1
     assert planned.predict(LARGE, configuration(16, "full")).peak_bytes == min(recomputed)
-
-
-def test_a_configuration_without_recomputation_is_not_taken_from_a_recomputed_row() -> None:
     kept, recomputed = (
         planned.predict(LARGE, configuration(16, mode)) for mode in ("none", "full")
     )
     assert kept.fits
     assert kept.peak_bytes > recomputed.peak_bytes
     assert kept.step_s < recomputed.step_s
-
-
-def test_a_configuration_that_plan_rejects_is_predicted_not_to_fit() -> None:
     assert planned.predict(LARGE, configuration(32)) == planned.Prediction(fits=False)
 
 
@@ -62,12 +56,9 @@ def test_an_unknown_model_or_gpu_has_no_prediction(model: str, gpu: str | None) 
     assert planned.predict(question, configuration(4)) == planned.Prediction()
 
 
-def test_every_model_with_a_prediction_can_be_built_with_the_same_sequence_length() -> None:
+def test_cases_cover_recomputations_precisions_and_buildable_models() -> None:
     shapes = import_benchmark("train", "gpu").SHAPES
     assert all(shapes[model].tokens == tokens for model, tokens in planned.TOKENS.items())
-
-
-def test_the_cases_cover_both_recomputations_and_three_precisions() -> None:
     cases = predicted.cases("gpt2-large", 32)
     assert len(cases) >= 13
     assert {one.configuration.checkpointing for one in cases} == {"none", "full"}
@@ -75,7 +66,7 @@ def test_the_cases_cover_both_recomputations_and_three_precisions() -> None:
     assert all(one.global_batch % one.configuration.micro_batch == 0 for one in cases)
 
 
-def test_memory_is_compared_with_what_the_driver_counts() -> None:
+def test_rows_compare_predictions_with_what_the_driver_counts() -> None:
     gib = predicted.GIB
     measured = predicted.Measured(
         first_step_s=3.0,
@@ -88,12 +79,10 @@ def test_memory_is_compared_with_what_the_driver_counts() -> None:
     row = predicted.row_of(case(), measured, prediction)
     assert (row["driver_error"], row["time_error"]) == ("+10.0%", "-50.0%")
     assert (row["step_s"], row["step_spread"]) == ("2.1000", "+10.0%")
-
-
-def test_a_failure_has_a_row_with_its_prediction() -> None:
     row = predicted.row_of(case(), "out of memory", planned.Prediction(fits=False))
     assert (row["outcome"], row["predicted_fits"]) == ("out of memory", "no")
     assert "driver_error" not in row
+    assert table([case()], -1.0) == []
 
 
 def table(asked: list[Any], seconds: float) -> list[dict[str, str]]:
@@ -104,11 +93,7 @@ def table(asked: list[Any], seconds: float) -> list[dict[str, str]]:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this is the rehearsal without a GPU")
 def test_a_tiny_model_is_measured_without_a_gpu() -> None:
-    rows = table([case(), case(checkpointing="full", precision="fp32")], 60)
-    assert [row["outcome"] for row in rows] == ["measured", "measured"]
-    assert all(float(row["step_s"]) > 0 for row in rows)
-    assert not any(row["reserved_gib"] or row["driver_error"] for row in rows)
-
-
-def test_a_table_that_runs_out_of_time_keeps_its_header() -> None:
-    assert table([case()], -1.0) == []
+    (row,) = table([case(checkpointing="full", precision="fp32")], 60)
+    assert row["outcome"] == "measured"
+    assert float(row["step_s"]) > 0
+    assert not row["reserved_gib"] + row["driver_error"]

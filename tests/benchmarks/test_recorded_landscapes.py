@@ -43,28 +43,25 @@ def change(tmp_path: Path, **cells: str) -> Path:
     ],
 )
 def test_published_tables_have_their_groups(table: str, groups: int, configs: int) -> None:
-    found = read_landscapes(TABLES / f"{table}.csv").groups
+    found = read_landscapes(TABLES / f"{table}.csv", others=False).groups
     large = [len(group) for group in found if len(group) >= 8]
     assert (len(large), sum(large)) == (groups, configs)
 
 
-def test_a_group_is_one_model_gpu_number_of_gpus_and_global_batch() -> None:
+def test_groups_share_what_was_asked_for_and_the_rest_are_knobs() -> None:
     assert [group.name for group in read_landscapes(MULTI).groups] == [
         "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024",
         "vtrain-gpt-39.1, 512 x A100-SXM-80GB, global batch 1536",
     ]
-
-
-def test_other_groups_may_be_asked_for() -> None:
     found = read_landscapes(MULTI, ("gpu",)).groups
     assert [group.name for group in found] == ["gpu A100-SXM-80GB"]
     assert len(found[0]) == 62
-
-
-def test_what_differs_in_a_group_is_a_knob() -> None:
     names = {name for name, _ in read_landscapes(MULTI, ("gpu",)).groups[0].table.columns}
     assert {"model", "n_gpus", "layers"} <= names
     assert "precision" not in names
+    found = read_landscapes(MULTI, parse_group_by("model,gpu,n_gpus,gbs,tp")).groups
+    assert len(found) > 2
+    assert all(len(set(group.table["tensor_parallel"].tolist())) == 1 for group in found)
 
 
 def test_an_unknown_column_is_refused_with_the_nearest_one() -> None:
@@ -81,14 +78,11 @@ def test_every_row_is_predicted_without_its_time(tmp_path: Path) -> None:
     assert np.isfinite(before.step_s_C).all()
 
 
-def test_no_prediction_is_below_its_bound() -> None:
+def test_predictions_stand_above_their_bound_and_are_the_sum_of_their_parts() -> None:
     for group in read_landscapes(MULTI).groups:
         assert group.predictions is not None
         assert group.predictions.least_step_s_C is not None
         assert (group.predictions.least_step_s_C < group.predictions.step_s_C).all()
-
-
-def test_parts_add_up_to_the_step() -> None:
     for group in read_landscapes(MULTI).groups:
         assert group.predictions is not None
         total_s = sum(seconds for _, seconds in group.predictions.parts)
@@ -152,12 +146,6 @@ def test_repeats_of_which_most_failed_are_out_of_memory(
     assert found.notes == ()
 
 
-def test_a_group_may_share_a_part_of_the_layout() -> None:
-    found = read_landscapes(MULTI, parse_group_by("model,gpu,n_gpus,gbs,tp")).groups
-    assert len(found) > 2
-    assert all(len(set(group.table["tensor_parallel"].tolist())) == 1 for group in found)
-
-
 def test_nodes_of_another_size_are_no_repeats(tmp_path: Path) -> None:
     path = change(tmp_path)
     other = tmp_path / "other"
@@ -170,9 +158,22 @@ def test_nodes_of_another_size_are_no_repeats(tmp_path: Path) -> None:
     )
 
 
-def test_a_row_without_a_time_ran_out_of_memory(tmp_path: Path) -> None:
+def test_a_row_without_a_time_or_known_gpu_is_out_of_memory_or_not_predicted(
+    tmp_path: Path,
+) -> None:
     group = read_landscapes(change(tmp_path, step_time_s="")).groups[0]
     assert np.isnan(group.step_s_C).sum() == 1
+    found = read_landscapes(change(tmp_path, gpu="Slate-1"))
+    assert [text.partition("(")[2] for text in found.unpredicted] == [
+        "unknown GPU 'Slate-1'); the measured values count."
+    ]
+    found = read_landscapes(change(tmp_path, heads="7"))
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("table.csv:7: skipped: ")
+    found = read_landscapes(change(tmp_path, step_time_s="", gbs="512"))
+    assert len(found.groups) == 1
+    (note,) = found.notes
+    assert "global batch 512: none of its rows has a time" in note
 
 
 @pytest.mark.parametrize("text", ["-1.5", "0", "soon"])
@@ -181,42 +182,22 @@ def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: st
         read_landscapes(change(tmp_path, step_time_s=text))
 
 
-def test_missing_columns_are_refused_with_the_line_of_the_header(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("model,gpu\na,b\n")
-    with pytest.raises(ConfigError, match=r"table\.csv:1: it lacks the columns seq"):
-        read_landscapes(path)
-
-
-def test_other_lines_that_cannot_be_are_left_out_by_name(tmp_path: Path) -> None:
-    found = read_landscapes(change(tmp_path, heads="7"))
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith("table.csv:7: skipped: ")
-
-
-def test_an_unknown_gpu_is_said_to_be_the_reason_that_nothing_is_predicted(
-    tmp_path: Path,
-) -> None:
-    found = read_landscapes(change(tmp_path, gpu="Slate-1"))
-    assert [text.partition("(")[2] for text in found.unpredicted] == [
-        "unknown GPU 'Slate-1'); the measured values count."
-    ]
-
-
 def test_mixed_machines_that_are_known_are_not_said_to_be_unpredicted() -> None:
     assert read_landscapes(TABLES / "amp_heterogeneous_v100_t4.csv").unpredicted == ()
 
 
-def test_a_group_of_which_every_row_failed_is_said_to_be_left_out(tmp_path: Path) -> None:
-    found = read_landscapes(change(tmp_path, step_time_s="", gbs="512"))
-    assert len(found.groups) == 1
-    (note,) = found.notes
-    assert "global batch 512: none of its rows has a time" in note
-
-
-def test_a_word_as_a_time_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+def test_a_word_or_a_missing_or_double_column_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"step_time_s is 'OOM'.*leave it empty"):
         read_landscapes(change(tmp_path, step_time_s="OOM"))
+    path = tmp_path / "table.csv"
+    path.write_text("model,gpu\na,b\n")
+    with pytest.raises(ConfigError, match=r"table\.csv:1: it lacks the columns seq"):
+        read_landscapes(path)
+    path = change(tmp_path)
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([f"{header},step_time_s", *(f"{row},1" for row in rows)]))
+    with pytest.raises(ConfigError, match=":1: it has the column step_time_s twice"):
+        read_landscapes(path)
 
 
 def record(
@@ -241,6 +222,7 @@ def record(
 
 def journal(tmp_path: Path, *records: Record) -> Path:
     path = tmp_path / "journal.jsonl"
+    path.unlink(missing_ok=True)
     fingerprint = Fingerprint(
         script="", arguments=(), config="", hardware=("cpu (x86), limit None",) * 2, versions=()
     )
@@ -251,7 +233,7 @@ def journal(tmp_path: Path, *records: Record) -> Path:
     return path
 
 
-def test_a_journal_of_ours_is_a_landscape(tmp_path: Path) -> None:
+def test_a_journal_of_ours_is_a_landscape_grouped_as_asked_for(tmp_path: Path) -> None:
     path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0), record(2, 4, None))
     (group,) = read_landscapes(path).groups
     assert group.name == f"{tmp_path.name}, 2 x cpu (x86), global batch 16"
@@ -260,9 +242,6 @@ def test_a_journal_of_ours_is_a_landscape(tmp_path: Path) -> None:
     assert np.isnan(found[4])
     assert group.predictions is not None
     assert group.predictions.band == 0.3
-
-
-def test_a_journal_is_grouped_as_was_asked_for(tmp_path: Path) -> None:
     path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0), record(2, 4, None))
     found = read_landscapes(path, ("mbs", "gbs"))
     assert [group.name for group in found.groups] == [
@@ -271,9 +250,6 @@ def test_a_journal_is_grouped_as_was_asked_for(tmp_path: Path) -> None:
     assert found.notes == (
         f"{path}: skipped: {tmp_path.name}, mbs 4, gbs 16: none of its trials ran.",
     )
-
-
-def test_what_all_trials_of_a_journal_share_splits_nothing(tmp_path: Path) -> None:
     path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0))
     (group,) = read_landscapes(path, ("model", "gpu", "seq")).groups
     assert (group.name, len(group)) == (tmp_path.name, 2)
@@ -289,44 +265,26 @@ def test_journals_in_the_usual_folder_go_by_the_one_above(tmp_path: Path) -> Non
     assert names == ["project", "project/autotuning_results.1", "mine"]
 
 
-def test_a_results_folder_stands_for_its_journal(tmp_path: Path) -> None:
+def test_a_folder_stands_for_its_journal_of_measured_trials(tmp_path: Path) -> None:
     journal(tmp_path, record(0, 1, 2.0))
     assert len(read_landscapes(tmp_path).groups) == 1
+    path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, None, FailureKind.CRASHED))
+    assert len(read_landscapes(path).groups[0]) == 1
+    with pytest.raises(ConfigError, match="has no measured trial"):
+        read_landscapes(journal(tmp_path, record(0, 1, None)))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ConfigError, match="is not a journal"):
+        read_landscapes(empty)
 
 
-def test_what_was_measured_again_at_the_end_is_a_repeat(tmp_path: Path) -> None:
+def test_what_was_measured_again_or_for_another_space_is_part_of_a_landscape(
+    tmp_path: Path,
+) -> None:
     first = record(0, 1, 2.0)
     again = replace(record(0, 1, 4.0), trial=replace(first.trial, final=True))
     (group,) = read_landscapes(journal(tmp_path, first, again)).groups
     assert group.step_s_C.tolist() == [3.0]
-
-
-def test_a_trial_that_crashed_is_no_part_of_a_landscape(tmp_path: Path) -> None:
-    path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, None, FailureKind.CRASHED))
-    assert len(read_landscapes(path).groups[0]) == 1
-
-
-def test_a_journal_without_a_measurement_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no measured trial"):
-        read_landscapes(journal(tmp_path, record(0, 1, None)))
-
-
-def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a journal"):
-        read_landscapes(tmp_path)
-
-
-def test_a_journal_written_before_predictions_had_parts_is_read(tmp_path: Path) -> None:
-    path = journal(tmp_path, record(0, 1, 2.0))
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        for name in ("parts", "least_step_s"):
-            (line.get("prediction") or {}).pop(name, None)
-    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    assert len(read_landscapes(path).groups[0]) == 1
-
-
-def test_what_another_space_was_measured_for_is_part_of_a_landscape(tmp_path: Path) -> None:
     first, second = record(0, 1, 2.0), record(1, 2, 3.0)
     path = journal(tmp_path, first, second)
     with Journal(path) as opened:
@@ -334,6 +292,13 @@ def test_what_another_space_was_measured_for_is_part_of_a_landscape(tmp_path: Pa
             SpaceLine(digest="a", baseline=first.trial.name, left_out=(second.trial.name,))
         )
     assert len(read_landscapes(path).groups[0]) == 2
+    path = journal(tmp_path, record(0, 1, 2.0))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for name in ("parts", "least_step_s"):
+            (line.get("prediction") or {}).pop(name, None)
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    assert len(read_landscapes(path).groups[0]) == 1
 
 
 @pytest.mark.parametrize("step_s", [[], [0.0], [-1.0], [float("nan")], [1e308, 1e308]])
@@ -358,14 +323,6 @@ def test_a_line_that_is_of_no_journal_is_refused_with_its_number(
     with pytest.raises(
         ConfigError, match=r"journal\.jsonl:1: this line does not belong in a journal"
     ):
-        read_landscapes(path)
-
-
-def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    path = change(tmp_path)
-    header, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([f"{header},step_time_s", *(f"{row},1" for row in rows)]))
-    with pytest.raises(ConfigError, match=":1: it has the column step_time_s twice"):
         read_landscapes(path)
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ METRICS = {
 }
 
 
+@cache
 def score(*arguments: str) -> Any:
     return json.loads("".join(replay([*arguments, "--json"])))
 
@@ -67,23 +69,21 @@ def test_all_counts_every_group() -> None:
     )
 
 
-def test_the_default_tuner_needs_far_fewer_trials_than_chance() -> None:
+def test_the_default_tuner_needs_far_fewer_trials_than_chance_or_deepspeed() -> None:
     ours = score(MULTI, "--seeds", "1")["all"]["trials_to_2pct"]["mean"]
     assert ours <= 4
     assert score(MULTI, "--tuner", "random")["all"]["trials_to_2pct"]["mean"] > 2 * ours
+    assert score(MULTI, "--tuner", "deepspeed")["all"]["trials_to_2pct"]["mean"] > 4
 
 
-def test_other_models_of_a_table_may_be_left_out_of_what_is_predicted() -> None:
+def test_other_models_of_a_table_correct_its_predictions() -> None:
     assert score(MULTI, "--seeds", "1") != score(MULTI, "--seeds", "1", "--constants-alone")
-
-
-def test_the_constants_alone_are_enough_for_a_table_of_one_model() -> None:
     assert score(T4, "--seeds", "1") == score(T4, "--seeds", "1", "--constants-alone")
 
 
 def test_random_needs_as_many_trials_as_are_to_be_expected() -> None:
     """A single configuration of 52 is within 2 %: on average it is the 26.5th."""
-    found = score(T4, "--tuner", "random", "--seeds", "40")["all"]
+    found = score(T4, "--tuner", "random", "--seeds", "20")["all"]
     assert 20 < found["trials_to_2pct"]["mean"] < 32
 
 
@@ -97,49 +97,34 @@ def test_means_are_over_seeds() -> None:
 
 
 def test_the_same_command_says_the_same() -> None:
-    assert score(MULTI, "--seeds", "1") == score(MULTI, "--seeds", "1")
+    again = score.__wrapped__(MULTI, "--seeds", "1")
+    assert again == score(MULTI, "--seeds", "1")
 
 
-def test_a_run_that_never_gets_there_counts_one_more_than_there_are() -> None:
-    found = score(T4, "--tuner", "gridsearch", "--trials", "3", "--seeds", "1")["all"]
-    assert found["trials_to_2pct"] == {"mean": 53, "worst": 53}
-
-
-def test_patience_and_the_kind_of_exploration_may_be_chosen() -> None:
+def test_patience_gains_and_strategies_decide_when_a_walk_stops() -> None:
     short, long, staged = (
         score(T4, "--tuner", "gridsearch", "--seeds", "1", *more)["all"]["stopped_at"]["mean"]
         for more in (("--early-stopping", "2"), (), ("--strategy", "staged"))
     )
     assert short < long
     assert staged not in (short, long)
-
-
-def test_more_that_is_good_enough_stops_sooner() -> None:
     early, late = (
         score(MULTI, "--seeds", "1", "--good-enough", share)["all"]["stopped_at"]["mean"]
         for share in ("30%", "0")
     )
     assert early < late
+    found = score(T4, "--tuner", "gridsearch", "--trials", "3", "--seeds", "1")["all"]
+    assert found["trials_to_2pct"] == {"mean": 53, "worst": 53}
 
 
-def test_the_ranker_of_deepspeed_can_be_compared_with() -> None:
-    assert score(MULTI, "--tuner", "deepspeed")["all"]["trials_to_2pct"]["mean"] > 4
-
-
-def test_files_with_a_group_of_one_name_keep_both(tmp_path: Path) -> None:
+def test_files_and_groups_count_as_often_as_they_are_named(tmp_path: Path) -> None:
     copy = tmp_path / "again.csv"
     copy.write_bytes(Path(MULTI).read_bytes())
     names = score(MULTI, str(copy), "--tuner", "gridsearch", "--seeds", "1")["groups"]
     assert len(names) == 4
     assert sum(name.startswith("again: ") for name in names) == 2
-
-
-def test_a_file_that_is_named_twice_counts_twice() -> None:
     found = score(MULTI, MULTI, "--seeds", "1", "--trials", "1")
     assert len(found["groups"]) == found["all"]["groups"] == 4
-
-
-def test_a_group_of_one_configuration_needs_one_trial(tmp_path: Path) -> None:
     path = tmp_path / "one.csv"
     path.write_text("\n".join(Path(MULTI).read_text().splitlines()[:2]))
     found = score(str(path))["all"]
@@ -161,26 +146,23 @@ def test_where_no_row_has_a_time_there_is_nothing_to_replay(tmp_path: Path, line
         score(str(path))
 
 
-def test_where_every_line_was_left_out_the_first_is_named(tmp_path: Path) -> None:
+def test_lines_left_out_are_said_and_named_if_nothing_remains(tmp_path: Path) -> None:
     header, *rows = Path(MULTI).read_text().splitlines()
     path = tmp_path / "nameless.csv"
     path.write_text("\n".join([header, *(row.replace("A100-SXM-80GB", "") for row in rows[:3])]))
     with pytest.raises(ConfigError, match=r"nameless\.csv:2: skipped: no gpu\. \(and 2 more\)"):
         score(str(path))
+    lines = Path(MULTI).read_text().splitlines()
+    path = tmp_path / "short.csv"
+    path.write_text("\n".join([*lines[:6], lines[6].replace("A100-SXM-80GB", "")]) + "\n")
+    assert score(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: skipped: no gpu."]
+    assert "short.csv:7: skipped: no gpu." in replay([str(path), "--seeds", "1"])
 
 
 def test_the_text_has_a_line_for_each_group_and_one_for_all() -> None:
     text = "\n".join(replay([MULTI, "--seeds", "1"]))
     assert "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024" in text
     assert "all 2 groups" in text
-
-
-def test_lines_that_were_left_out_are_said(tmp_path: Path) -> None:
-    lines = Path(MULTI).read_text().splitlines()
-    path = tmp_path / "short.csv"
-    path.write_text("\n".join([*lines[:6], lines[6].replace("A100-SXM-80GB", "")]) + "\n")
-    assert score(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: skipped: no gpu."]
-    assert "short.csv:7: skipped: no gpu." in replay([str(path), "--seeds", "1"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ scheduling = import_benchmark("scheduling")
 
 @pytest.fixture(autouse=True)
 def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "TRIALS", 150)
+    monkeypatch.setattr(scheduling, "TRIALS", 60)
 
 
 @pytest.mark.parametrize("mix", scheduling.MIXES)

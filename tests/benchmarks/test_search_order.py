@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,15 +9,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost import NOISE, SPREADS
 
-
-def import_benchmark(name: str) -> ModuleType:
-    folder = str(Path(__file__).parents[2] / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        return import_module(name)
-    finally:
-        sys.path.remove(folder)
-
+from .conftest import import_benchmark
 
 orders = import_benchmark("search_order")
 USED = np.array([*SPREADS, NOISE])

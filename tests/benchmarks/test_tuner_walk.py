@@ -70,24 +70,23 @@ def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int =
 TO_KNEE = ReplayRules(to_saturation=True)
 
 
-def test_where_nothing_is_predicted_the_knee_is_found_in_few_trials() -> None:
-    """The best of 128 micro-batches is 52, the last to fit."""
+def test_the_knee_is_found_in_few_trials_and_ends_the_search() -> None:
+    # The best of 128 micro-batches is 52, the last to fit.
     done = run(opaque(range(1, 129), half=12, fits=52), load_strategy("model_based"), TO_KNEE, 0)
     found = score(opaque(range(1, 129), half=12, fits=52), done)
     assert found.final_regret < 0.02
     assert found.stopped_at <= 8
-
-
-def test_the_search_ends_at_the_knee_and_not_at_the_edge_of_memory() -> None:
     whole = opaque((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96), half=0.5, fits=80, batch=96)
     done = run(whole, load_strategy("model_based"), TO_KNEE, 0)
     tried = [int(whole.table["micro_batch"][row]) for row in done.rows]
     assert 96 not in tried
     assert score(whole, done).final_regret < 0.03
     assert len(tried) <= 4
+    whole = opaque((1, 2, 4, 8), half=1, fits=8)
+    assert len(in_order(whole).rows) == 4
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(half=st.integers(1, 200), fits=st.integers(1, 96))
 def test_wherever_the_knee_is_it_is_found_without_a_prediction(half: int, fits: int) -> None:
     whole = opaque(range(1, 97), half=half, fits=fits)
@@ -96,50 +95,27 @@ def test_wherever_the_knee_is_it_is_found_without_a_prediction(half: int, fits: 
     assert found.stopped_at <= 13
 
 
-def test_every_tuner_but_the_model_goes_beyond_saturation() -> None:
-    whole = opaque((1, 2, 4, 8), half=1, fits=8)
-    assert len(in_order(whole).rows) == 4
-
-
 def test_trials_are_counted_until_within_a_share_of_the_best() -> None:
     found = landscape(2.0, 1.04, 1.01, 1.0)
     assert score(found, in_order(found)).trials_to == (3, 2)
-
-
-def test_a_run_that_never_gets_there_counts_as_one_more_than_there_are() -> None:
     found = landscape(2.0, 1.5, 1.0)
     assert score(found, in_order(found, trials=2)).trials_to == (4, 4)
-
-
-def test_regret_is_of_the_best_so_far_and_stays_after_the_last_trial() -> None:
     found = landscape(4.0, 2.0, 3.0, 1.5, 2.0, 1.0)
     assert score(found, in_order(found)).regret_at == pytest.approx((0.5, 0.0, 0.0))
-
-
-def test_before_anything_has_run_regret_is_infinite() -> None:
     found = landscape(*[FULL] * 4, 1.0, zero=(3, 2, 1, 0, 3))
     assert score(found, in_order(found)).regret_at[0] == np.inf
 
 
-def test_a_tuner_stops_after_trials_that_are_no_better() -> None:
+def test_a_walk_ends_once_the_tuner_stops_and_no_score_can_change() -> None:
     found = landscape(1.0, 2.0, 2.0, 2.0, 0.5)
     done = in_order(found, patience=3)
     assert (done.stopped_at, len(done.rows)) == (4, 5)
     assert score(found, done).final_regret == pytest.approx(1.0)
-
-
-def test_a_walk_ends_once_no_score_can_change() -> None:
     found = landscape(1.0, *[2.0] * 40)
     done = in_order(found, patience=3)
     assert (done.stopped_at, len(done.rows)) == (4, 16)
-
-
-def test_a_walk_goes_on_until_within_the_smallest_share() -> None:
     found = landscape(*[2.0] * 24, 1.03, 1.0, *[2.0] * 20)
     assert len(in_order(found, patience=3).rows) == 26
-
-
-def test_a_walk_goes_on_until_the_tuner_stops() -> None:
     found = landscape(1.0, *[2.0] * 40)
     assert len(in_order(found, patience=30).rows) == 31
 
@@ -156,58 +132,37 @@ def test_trials_after_the_end_of_a_walk_would_change_no_score(
     assert score(found, done) == score(found, replace(done, rows=tuple(range(len(steps_s)))))
 
 
-def test_out_of_memory_uses_no_patience_up() -> None:
+def test_out_of_memory_uses_no_patience_up_and_is_counted_once() -> None:
     found = landscape(1.0, FULL, 2.0, 0.5, zero=(0, 3, 0, 0))
     assert in_order(found, patience=2).stopped_at == 4
-
-
-def test_what_surely_needs_more_memory_is_not_tried() -> None:
     found = landscape(1.0, 1.0, FULL, FULL, FULL)
     assert in_order(found).rows == (0, 1, 2)
-
-
-def test_out_of_memory_trials_count_until_the_tuner_stops() -> None:
     found = landscape(1.0, 2.0, FULL, zero=(0, 0, 3))
     assert score(found, in_order(found, patience=1)).out_of_memory_trials == 0
-
-
-def test_the_first_out_of_memory_is_counted() -> None:
     found = landscape(1.0, 2.0, FULL, FULL)
     assert score(found, in_order(found)).out_of_memory_trials == 1
 
 
-def test_staged_ends_with_a_stage_that_is_no_better() -> None:
+def test_staged_tries_stages_in_order_while_they_get_better() -> None:
     found = landscape(1.0, 2.0, 0.5, zero=(0, 1, 2))
     assert in_order(found, exploration="staged").stopped_at == 2
     assert in_order(found, exploration="global").stopped_at == 3
-
-
-def test_staged_goes_on_while_stages_get_better() -> None:
     found = landscape(3.0, 2.0, 1.0, zero=(0, 1, 2))
     assert in_order(found, exploration="staged").stopped_at == 3
-
-
-def test_staged_tries_the_stages_in_their_order() -> None:
     found = landscape(1.0, 2.0, 3.0, 4.0, zero=(2, 1, 0, 2))
     assert in_order(found, exploration="staged").rows == (2, 1, 0, 3)
 
 
-def test_a_good_prediction_ends_the_search_by_its_certificate() -> None:
+def test_a_certificate_ends_the_search_and_is_checked() -> None:
     steps_s = tuple(1.0 + 0.5 * i for i in range(12))
     found = landscape(*steps_s, predicted_s=steps_s)
     done = run(found, load_strategy("model_based"), ReplayRules(good_enough=0.02), 0)
     assert done.rows[0] == 0
     assert done.stopped_at <= 4
     assert score(found, done).certificate_true is True
-
-
-def test_a_certificate_that_is_wrong_is_found_out() -> None:
     found = landscape(*[3.0] * 8, 0.01, predicted_s=(*[1.0] * 8, 100.0))
     done = run(found, load_strategy("model_based"), ReplayRules(good_enough=0.5), 0)
     assert score(found, done).certificate_true is False
-
-
-def test_without_good_enough_there_is_no_certificate() -> None:
     found = landscape(1.0, 2.0, predicted_s=(1.0, 2.0))
     done = run(found, load_strategy("model_based"), ReplayRules(), 0)
     assert score(found, done).certificate_true is None
@@ -251,13 +206,13 @@ def noisy_curve(seed: int, noise: float) -> Any:
     )
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
+@pytest.mark.parametrize("noise", [0.02, 0.05])
 def test_certificates_of_curves_that_two_noisy_trials_close_are_true(noise: float) -> None:
     rules = ReplayRules(good_enough=0.02, to_saturation=True)
-    found = [noisy_curve(seed, noise) for seed in range(100)]
+    found = [noisy_curve(seed, noise) for seed in range(40)]
     scores = [score(one, run(one, load_strategy("model_based"), rules, 0)) for one in found]
     told = [one.certificate_true for one in scores if one.certificate_true is not None]
-    assert len(told) > 50
+    assert len(told) > 20
     assert np.mean(told) >= 0.97
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from autoconf_launch.autotuner.cost import (
     KernelTimes,
-    LayoutColumns,
     Roofline,
     TracedOperations,
     distinct,
@@ -27,6 +26,8 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.tuning_spaces import machine, named_model
+
+from ..autotuner.builders import layouts
 
 A100 = machine("A100-SXM-80GB")
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
@@ -67,13 +68,13 @@ def times(request: pytest.FixtureRequest) -> KernelTimes:
 
 def layer_s(times: KernelTimes, rows: list[Layout]) -> Floats:
     """Seconds of a micro-batch of one layer, with the ends of the model, for each row."""
-    inner, which = distinct(LayoutColumns.from_layouts(rows))
+    inner, which = distinct(layouts(*rows))
     found = times.inner_times(inner)
     return np.asarray((found.layer_s_U + found.first_s_U + found.last_s_U)[which])
 
 
 def test_all_parts_are_seconds(times: KernelTimes) -> None:
-    inner, _ = distinct(LayoutColumns.from_layouts(ROWS))
+    inner, _ = distinct(layouts(*ROWS))
     found = times.inner_times(inner)
     for name in type(found).__dataclass_fields__:
         seconds = getattr(found, name)
@@ -101,9 +102,7 @@ def test_a_row_does_not_depend_on_the_others(times: KernelTimes) -> None:
 
 
 def test_an_update_is_of_all_weights_before_zero_shares_them(times: KernelTimes) -> None:
-    columns = LayoutColumns.from_layouts(
-        [replace(ROWS[0], zero_stage=stage) for stage in (0, 1, 3)]
-    )
+    columns = layouts(*(replace(ROWS[0], zero_stage=stage) for stage in (0, 1, 3)))
     seconds = np.broadcast_to(times.update_s(columns), len(columns))
     assert (seconds > 0.0).all()
     assert len(set(seconds.tolist())) == 1

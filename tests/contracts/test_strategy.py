@@ -35,6 +35,8 @@ from autoconf_launch.core import (
     Recompute,
 )
 
+from ..autotuner.builders import layout_of, table
+
 SEED = 7
 
 
@@ -59,7 +61,7 @@ def candidate(i: int) -> Candidate:
 
 
 def pool(size: int) -> CandidateTable:
-    return CandidateTable.from_candidates([candidate(i) for i in range(size)])
+    return table(*(candidate(i) for i in range(size)))
 
 
 def ask(size: int, **given: Any) -> Ask:
@@ -272,7 +274,7 @@ def test_an_unknown_name_is_said_with_where_it_was_given() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_history_of_other_stages_is_history(name: str) -> None:
     """Candidates, knobs and global batches that the pool does not have."""
-    layout = Layout(data_parallel=8, tensor_parallel=4, micro_batch=3, zero_stage=3)
+    layout = layout_of("dp=8 tp=4 micro=3 zero=3")
     other = Candidate(layout=layout, extras=(("bucket_cap_mb", 25),))
     strange = replace(measure(100, 1.0), trial=replace(trial(100), candidate=other))
     assert len(load(name).propose(ask(5, history=(strange,), count=5))) == 5

@@ -12,22 +12,13 @@ def extras_of(stage: int, **knobs: Any) -> dict[str, Any]:
     return dict(resolve(raw, world_size=ranks).extras)
 
 
-def test_a_configuration_without_further_knobs_has_no_extras() -> None:
-    assert extras_of(1) == {}
-
-
 def test_further_knobs_stand_beside_the_stage() -> None:
+    assert extras_of(1) == {}
     assert extras_of(1, bucket_cap_mb=5, parameters_as_bucket_view=True) == {
         "bucket_cap_mb": 5,
         "parameters_as_bucket_view": True,
     }
-
-
-def test_a_whole_number_may_be_written_with_an_exponent() -> None:
     assert extras_of(0, bucket_cap_mb=1e2) == {"bucket_cap_mb": 100}
-
-
-def test_a_knob_that_is_null_is_left_out() -> None:
     assert extras_of(0, bucket_cap_mb=None) == {}
 
 
@@ -90,18 +81,12 @@ def test_a_mode_that_the_compiler_lacks_is_refused(value: object) -> None:
         resolve(RawConfig({"compile_mode": value}), world_size=1)
 
 
-def test_our_own_knobs_are_not_warned_of() -> None:
+def test_keys_of_knobs_are_known_or_warned_of_with_the_nearest() -> None:
     assert check_keys(RawConfig({"zero_optimization": {"stage": 0, "bucket_cap_mb": 5}})) == ()
-
-
-def test_a_setting_of_deepspeed_has_no_effect_and_is_warned_of() -> None:
     (warning,) = check_keys(RawConfig({"zero_optimization": {"reduce_bucket_size": 5e8}}))
     assert warning == (
         "zero_optimization.reduce_bucket_size is not supported by this runtime and is ignored."
     )
-
-
-def test_a_near_miss_of_a_knob_is_named() -> None:
     (warning,) = check_keys(RawConfig({"zero_optimization": {"bucket_cap": 5}}))
     assert "did you mean 'bucket_cap_mb'?" in warning
 
@@ -120,13 +105,10 @@ def test_offload_is_refused_as_a_value_and_as_a_list(section: str, device: objec
         resolve(raw, world_size=2)
 
 
-def test_weights_are_resharded_over_a_part_of_the_ranks_that_shard_them() -> None:
+def test_shards_are_over_a_part_of_the_ranks() -> None:
     knobs = {"shard_ranks": 4, "reshard_after_forward": 2}
     assert extras_of(3, ranks=8, **knobs) == knobs
     with pytest.raises(ConfigError, match="2 must divide the 2 data-parallel ranks that shard"):
         extras_of(3, shard_ranks=2, reshard_after_forward=2)
-
-
-def test_zero_1_of_a_split_model_can_shard_over_a_part_of_its_ranks() -> None:
     raw = {"zero_optimization": {"stage": 1, "shard_ranks": 2}, "parallelism": {"tensor": 2}}
     assert resolve(RawConfig(raw), world_size=8).extras == (("shard_ranks", 2),)

@@ -32,19 +32,13 @@ def test_a_document_does_not_differ_from_itself(document: dict[str, Any]) -> Non
     assert RawConfig(document).diff(RawConfig(document)) == ()
 
 
-def test_a_difference_names_the_path_and_both_values() -> None:
+def test_differences_and_removals_name_their_paths() -> None:
     before = RawConfig({"zero_optimization": {"stage": 0}, "lr": 1})
     after = before.with_value(("zero_optimization", "stage"), 2)
     assert before.diff(after) == (Edit(("zero_optimization", "stage"), 0, 2),)
-
-
-def test_values_handed_out_are_copies() -> None:
     raw = RawConfig({"betas": [0.9]})
     raw.get(("betas",)).append(0.99)
     assert raw.get(("betas",)) == [0.9]
-
-
-def test_a_section_that_a_removal_empties_goes_with_it() -> None:
     config = RawConfig({"a": {"b": {"c": 1}}, "d": {"e": 1, "f": 2}, "g": {}})
     assert config.without(("a", "b", "c")).to_dict() == {"d": {"e": 1, "f": 2}, "g": {}}
     assert config.without(("d", "e")).to_dict()["d"] == {"f": 2}

@@ -5,11 +5,6 @@ import pytest
 from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute, resolve
 
 
-def test_a_missing_part_of_the_batch_follows_from_the_other_two() -> None:
-    raw = RawConfig({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})
-    assert resolve(raw, world_size=2).layout.accumulation == 4
-
-
 def test_a_contradicting_batch_prints_the_equation_with_its_operands() -> None:
     raw = RawConfig(
         {
@@ -100,11 +95,15 @@ def test_what_cannot_be_applied_is_refused_with_its_key(
         resolve(RawConfig(document), world_size=2)
 
 
-def test_the_data_degree_follows_from_the_tensor_degree() -> None:
+def test_degrees_and_layers_follow_from_their_sections() -> None:
     raw = RawConfig({"parallelism": {"tensor": 2, "sequence_parallel": True}})
     layout = resolve(raw, world_size=8).layout
     assert (layout.data_parallel, layout.tensor_parallel, layout.world_size) == (4, 2, 8)
     assert layout.sequence_parallel
+    raw = RawConfig({"activation_checkpointing": {"mode": "full", "layers": 2}})
+    assert resolve(raw, world_size=1).extras == (("recompute_layers", 2),)
+    raw = RawConfig({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})
+    assert resolve(raw, world_size=2).layout.accumulation == 4
 
 
 def test_uneven_micro_batches_share_out_the_global_batch() -> None:
@@ -113,8 +112,3 @@ def test_uneven_micro_batches_share_out_the_global_batch() -> None:
     assert (layout.micro_batch, layout.accumulation, layout.global_batch) == (4, 2, 16)
     assert [layout.share(rank) for rank in (0, 1)] == [slice(0, 10), slice(10, 16)]
     assert [layout.loss_weight(rank) for rank in (0, 1)] == [1.25, 0.75]
-
-
-def test_the_layers_of_full_recomputation_are_an_extra() -> None:
-    raw = RawConfig({"activation_checkpointing": {"mode": "full", "layers": 2}})
-    assert resolve(raw, world_size=1).extras == (("recompute_layers", 2),)

@@ -30,11 +30,9 @@ def test_a_short_name_says_nodes_and_gpus(text: str, nodes: int, gpus: int) -> N
     assert (len(cluster.nodes), len(cluster.devices)) == (nodes, nodes * gpus)
 
 
-def test_slots_of_a_node_are_numbered() -> None:
+def test_a_short_name_numbers_slots_of_equal_nodes() -> None:
     assert [device.slot for device in parse_cluster("2x2xH100").devices] == [0, 1, 0, 1]
-
-
-def test_a_process_has_a_little_less_than_the_datasheet_says() -> None:
+    assert parse_cluster("4x8xH100").are_nodes_equal
     assert usable_bytes("A100-SXM-80GB") / 2**30 == pytest.approx(79.1, abs=0.2)
     assert usable_bytes("T4-16GB") / 2**30 == pytest.approx(14.7, abs=0.1)
 
@@ -90,9 +88,11 @@ def test_nodes_may_be_paid_whole_and_used_in_part() -> None:
     assert part.network_bytes_per_s == cards_bytes_per_s
 
 
-def test_more_gpus_cannot_be_used_than_a_node_has() -> None:
+def test_more_gpus_than_a_node_has_or_negative_host_memory_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"nodes\[0\].gpus_used is 9, but a node has 8"):
         cluster_of_document(document({"gpu": "A100-40GB", "gpus_used": 9}))
+    with pytest.raises(ConfigError, match=r"nodes\[0\].host_memory_gib is -1"):
+        cluster_of_document(document({"gpu": "H100", "host_memory_gib": -1}))
 
 
 def document(*groups: dict[str, Any]) -> RawConfig:
@@ -107,7 +107,7 @@ def test_a_document_may_have_unequal_nodes() -> None:
     assert not cluster.are_nodes_equal
 
 
-def test_a_document_overrides_memory_links_and_prices() -> None:
+def test_a_group_may_override_memory_links_prices_and_hosts() -> None:
     group = {
         "gpu": "H100",
         "memory_gib": 96,
@@ -119,6 +119,10 @@ def test_a_document_overrides_memory_links_and_prices() -> None:
     rates = (node.link_bytes_per_s, node.network_bytes_per_s, node.usd_per_hour)
     assert rates == (400e9, 100e9, 20)
     assert node.devices[0].memory_bytes == 96 * 2**30
+    cluster = cluster_of_document(document({"gpu": "RTX-4090", "gpus": 2, "host_memory_gib": 64}))
+    assert cluster.least_host_memory_bytes == 64 * 2**30
+    known = {"gpu": "H100", "gpus": 8}
+    assert cluster_of_document(document(known, {"gpu": "T4-16GB"})).least_host_memory_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -139,10 +143,6 @@ def test_a_wrong_group_is_refused_with_its_place(group: dict[Any, Any]) -> None:
         cluster_of_document(document(group))
 
 
-def test_nodes_of_one_kind_are_equal_whatever_their_names() -> None:
-    assert parse_cluster("4x8xH100").are_nodes_equal
-
-
 def test_the_template_is_a_cluster_with_every_key() -> None:
     document = yaml.safe_load(cluster_template())
     assert {*document["nodes"][0]} == NodeGroup.model_fields.keys()
@@ -157,24 +157,9 @@ def test_the_guide_has_the_template_that_plan_prints(capsys: pytest.CaptureFixtu
     assert f"```yaml\n{cluster_template()}```\n" in guide.read_text(encoding="utf-8")
 
 
-def test_a_file_says_how_much_host_memory_a_node_has() -> None:
-    cluster = cluster_of_document(document({"gpu": "RTX-4090", "gpus": 2, "host_memory_gib": 64}))
-    assert cluster.least_host_memory_bytes == 64 * 2**30
-
-
 @pytest.mark.parametrize(
     ("text", "gib"),
     [("2x8xH100-SXM-80GB", 2048), ("4xT4", 192), ("H100", None), ("4xRTX-4090", None)],
 )
 def test_only_nodes_of_the_usual_size_have_a_usual_host_memory(text: str, gib: int | None) -> None:
     assert parse_cluster(text).least_host_memory_bytes == (None if gib is None else gib * 2**30)
-
-
-def test_one_unknown_host_makes_the_least_host_memory_unknown() -> None:
-    known = {"gpu": "H100", "gpus": 8}
-    assert cluster_of_document(document(known, {"gpu": "T4-16GB"})).least_host_memory_bytes is None
-
-
-def test_a_host_without_memory_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"nodes\[0\].host_memory_gib is -1"):
-        cluster_of_document(document({"gpu": "H100", "host_memory_gib": -1}))

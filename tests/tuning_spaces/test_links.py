@@ -8,12 +8,9 @@ def node(*names: str) -> Node:
     return Node(host="here", devices=tuple(Device(name=n, memory_bytes=1) for n in names))
 
 
-def test_a_gpu_has_the_links_of_its_kind_by_the_drivers_name() -> None:
+def test_nodes_have_the_links_of_their_devices() -> None:
     found = with_links(node(*["NVIDIA A100-SXM4-80GB"] * 8)).link_bytes_per_s
     assert found == pytest.approx(300e9, rel=0.4)
-
-
-def test_processes_of_a_cpu_are_joined_by_loopback() -> None:
     found = with_links(node("cpu (x86_64)", "cpu (x86_64)"))
     assert (found.link_bytes_per_s or 0) < 1e9 < 1e12 * (found.link_latency_s or 0)
 

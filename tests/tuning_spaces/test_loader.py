@@ -27,16 +27,13 @@ def test_the_shipped_native_spaces_stay_small(stage: int) -> None:
     assert 1 < combinations(Section.BUILTIN, stage) <= 20
 
 
-def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
+def test_shipped_native_spaces_list_each_default_and_what_our_runtime_can_apply() -> None:
     for knob in default_space(Section.BUILTIN):
         row = RUNTIME_KNOBS[knob.name]
         for stage in knob.stages:
             for value in knob.values:
                 assert row.read(value) == value
                 assert row.obstacle(zero_stage=stage, data_parallel=4, value=value) is None
-
-
-def test_the_shipped_native_spaces_list_each_default() -> None:
     for knob in default_space(Section.BUILTIN):
         assert RUNTIME_KNOBS[knob.name].default in knob.values
 
@@ -48,43 +45,31 @@ def test_each_value_names_its_origin() -> None:
     }
 
 
-def test_sizes_written_with_an_exponent_are_whole_numbers() -> None:
+def test_knobs_are_read_with_their_stages_types_and_dotted_names() -> None:
     (knob,) = knobs("{zero_optimization: {x: [5e7, 1.5]}}")
     assert [(type(value), value) for value in knob.values] == [(int, 50_000_000), (float, 1.5)]
-
-
-def test_a_section_may_be_a_list_of_pieces() -> None:
     text = """{native: [
         {zero_optimization: {stage: [0, 1], a: 1}}
         {zero_optimization: {stage: 3, a: [2, 3]}}
     ]}"""
     found = knobs(text)
     assert [(k.stages, k.values) for k in found] == [((0, 1), (1,)), ((3,), (2, 3))]
-
-
-@pytest.mark.parametrize("stage", ["", 'stage: "all"', "stage: null"])
-def test_without_a_stage_a_knob_is_for_all(stage: str) -> None:
-    (knob,) = knobs(f"{{zero_optimization: {{{stage}\n a: 1}}}}")
-    assert knob.stages == (0, 1, 2, 3)
-
-
-def test_a_space_lists_knobs_outside_of_zero_beside_it() -> None:
     (knob,) = knobs('{compile_mode: ["off", "default"]}')
     assert (knob.name, knob.values, knob.stages) == (
         "compile_mode",
         ("off", "default"),
         ZERO_STAGES,
     )
-
-
-def test_a_section_that_is_not_there_is_empty() -> None:
     assert knobs("{native: {zero_optimization: {a: 1}}}", Section.DEEPSPEED) == ()
-
-
-def test_knobs_of_sections_have_dotted_names() -> None:
     text = "{zero_optimization: {offload_optimizer: {device: [none, cpu]}}}"
     (knob,) = knobs(text.replace("[none, cpu]", '["none", "cpu"]'), Section.DEEPSPEED)
     assert (knob.name, knob.values) == ("offload_optimizer.device", ("none", "cpu"))
+
+
+@pytest.mark.parametrize("stage", ["", 'stage: "all"', "stage: null"])
+def test_without_a_stage_a_knob_is_for_all(stage: str) -> None:
+    (knob,) = knobs(f"{{zero_optimization: {{{stage}\n a: 1}}}}")
+    assert knob.stages == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,14 @@ def test_case_and_dashes_of_a_name_do_not_matter(name: str) -> None:
     assert named_model(name).hidden == 4096
 
 
-def test_an_unknown_name_gets_the_nearest_or_all() -> None:
+def test_names_and_ids_have_a_nearest_one() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'gpt2-xl'\?$") as error:
         named_model("gpt2-xxl")
     assert "\n" not in str(error.value)
+    assert nearest_model_id("meta-lama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B"
+    assert nearest_model_id("????") in model_ids()
+    assert named_model("META-LLAMA/llama-3.1-8b").name == "meta-llama/Llama-3.1-8B"
+    assert all(re.fullmatch(r"[\w-]+/[\w.-]+", one) for one in model_ids())
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -45,9 +49,11 @@ def test_each_model_has_sizes_that_make_sense(name: str) -> None:
     assert model.vocabulary > 20_000
 
 
-def test_what_shapes_leave_out_follows_from_the_others() -> None:
+def test_shapes_left_out_follow_from_the_others() -> None:
     model = build_architecture("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10})
     assert (model.head, model.ffn, model.kv_heads) == (16, 256, 4)
+    shapes = {"layers": 2, "hidden": 64, "heads": 6, "head": 16, "vocabulary": 10}
+    assert build_architecture("x", shapes).head == 16
 
 
 def test_shapes_that_are_no_numbers_are_refused() -> None:
@@ -79,11 +85,6 @@ def test_shapes_that_contradict_each_other_are_refused(changed: Any, says: str) 
         )
 
 
-def test_a_head_of_its_own_width_need_not_divide() -> None:
-    shapes = {"layers": 2, "hidden": 64, "heads": 6, "head": 16, "vocabulary": 10}
-    assert build_architecture("x", shapes).head == 16
-
-
 @pytest.mark.parametrize(
     ("model_id", "name"),
     [
@@ -101,19 +102,6 @@ def test_a_head_of_its_own_width_need_not_divide() -> None:
 )
 def test_an_id_of_the_hub_is_the_model_of_our_name(model_id: str, name: str) -> None:
     assert named_model(model_id) == replace(named_model(name), name=model_id)
-
-
-def test_ids_are_spelled_in_any_case_and_named_as_the_hub_does() -> None:
-    assert named_model("META-LLAMA/llama-3.1-8b").name == "meta-llama/Llama-3.1-8B"
-
-
-def test_every_id_has_one_organisation_and_one_name() -> None:
-    assert all(re.fullmatch(r"[\w-]+/[\w.-]+", one) for one in model_ids())
-
-
-def test_the_nearest_id_is_always_one() -> None:
-    assert nearest_model_id("meta-lama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B"
-    assert nearest_model_id("????") in model_ids()
 
 
 @pytest.mark.parametrize(

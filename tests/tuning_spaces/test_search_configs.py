@@ -20,9 +20,22 @@ _TRAIN = "search_config.train_settings."
 _OPTIONAL = {"override_search_num_nodes", "global_batch_size"}
 
 
-def test_all_predefined_searches_are_there() -> None:
+def test_searches_are_shipped_as_nvidia_has_them() -> None:
     assert len(predefined_searches()) == 42
     assert {"gpt3/5b", "mt5/42.54b", "llama/llama2_7b_nemo"} <= set(search_config_names())
+    found = search_config("gpt3/5b").to_dict()
+    assert found["train_settings"]["num_nodes"] == 16
+    assert found["inference_settings"]["run"]["tensor_parallel_sizes"] == [1, 2, 4]
+    assert found["inference_settings"]["benchmark"]["batch_sizes"] == [4, 8, 16, 32, 64, 128, 256]
+    named = [
+        search_config(n).get(("train_settings", "custom_config")) for n in search_config_names()
+    ]
+    stems = {path.rpartition("/")[2].removesuffix(".yaml") for path in named if path}
+    assert stems <= set(base_template_names())
+    assert is_shipped(Family("llama"), 70, 8192)
+    assert is_shipped(Family("qwen"), 72, 32768)
+    assert not is_shipped(Family("llama"), 70, 16384)
+    assert not is_shipped(Family("falcon"), 70, 8192)
 
 
 @pytest.mark.parametrize("family", sorted(KNOWN_FAMILIES))
@@ -39,39 +52,14 @@ def test_every_search_has_every_setting(name: str) -> None:
     assert settings.keys() <= known
 
 
-def test_five_billion_is_as_in_nemo() -> None:
-    found = search_config("gpt3/5b").to_dict()
-    assert found["train_settings"]["num_nodes"] == 16
-    assert found["inference_settings"]["run"]["tensor_parallel_sizes"] == [1, 2, 4]
-    assert found["inference_settings"]["benchmark"]["batch_sizes"] == [4, 8, 16, 32, 64, 128, 256]
-
-
-def test_the_files_that_searches_name_are_there() -> None:
-    named = [
-        search_config(n).get(("train_settings", "custom_config")) for n in search_config_names()
-    ]
-    stems = {path.rpartition("/")[2].removesuffix(".yaml") for path in named if path}
-    assert stems <= set(base_template_names())
-
-
-def test_an_unknown_search_gets_its_nearest_name() -> None:
+def test_an_unknown_search_gets_its_nearest_name_and_families_their_usual_shape() -> None:
     with pytest.raises(ConfigError, match="did you mean 'gpt3/5b'"):
         search_config("gpt3/5bb")
+    assert usual_of("mt5") == (250_000, 512)
+    assert usual_of("falcon") is None
 
 
 @pytest.mark.parametrize("name", ["bcm", "bcp", "local"])
 def test_each_cluster_type_has_its_file(name: str) -> None:
     text = (CONF / "cluster" / f"{name}.yaml").read_text()
     assert "job_name_prefix" in yaml.safe_load(text)
-
-
-def test_only_what_nvidia_searches_itself_is_shipped() -> None:
-    assert is_shipped(Family("llama"), 70, 8192)
-    assert is_shipped(Family("qwen"), 72, 32768)
-    assert not is_shipped(Family("llama"), 70, 16384)
-    assert not is_shipped(Family("falcon"), 70, 8192)
-
-
-def test_families_have_their_usual_vocabulary_and_length() -> None:
-    assert usual_of("mt5") == (250_000, 512)
-    assert usual_of("falcon") is None

@@ -78,7 +78,7 @@ def test_a_network_is_the_slowest_known_way_between_ranks() -> None:
     assert Network.of(cluster(1, link_bytes_per_s=5.0)) is None
     found = Network.of(cluster(2, 2, link_bytes_per_s=50.0, network_bytes_per_s=20.0))
     assert found == Network(latency_s=0.0, bytes_per_s=10.0, overlaps=False)
-    found = [
+    both = [
         Network.of(cluster(2, name=name, link_bytes_per_s=1.0)) for name in ("cpu (arm)", "A100")
     ]
-    assert [network.overlaps for network in found if network] == [False, True]
+    assert [network.overlaps for network in both if network] == [False, True]

@@ -61,7 +61,7 @@ def parts(workload: Workload, words: str = "") -> dict[str, Any]:
     memory = memory_bytes(columns, workload, stages)
     found = {name: np.broadcast_to(sizes, stages.shape)[:, 0] for name, sizes in memory.named}
     names = ("norms", "attention", "scores", "mlp", "dropout", "inputs")
-    found["kept"] = sum(found[name] for name in names)
+    found["kept"] = np.sum([found[name] for name in names], axis=0)
     return {name: x.tolist() if len(x) > 1 else float(x[0]) for name, x in found.items()}
 
 

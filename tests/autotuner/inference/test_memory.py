@@ -90,8 +90,8 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(tensor: int, limit: in
 
 
 def test_engines_and_stages_hold_buffers_of_a_gpu() -> None:
-    one = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
-    assert float(one["engine"].max()) == float(one["communication"].max()) == 0.0
+    on_cpu = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
+    assert float(on_cpu["engine"].max()) == float(on_cpu["communication"].max()) == 0.0
     asked = generation("gpt2", read=60, written=20)
     one, two = (
         generation_memory(columns([(1, pp, 8)]), asked, NATIVE)["communication"].item()

@@ -42,8 +42,8 @@ def test_groups_weigh_by_their_settings_and_likeness() -> None:
     measured = [group(sparse, 0.4)]
     assert step_band(PLAIN, measured).error < step_band(sparse, measured).error
     wide = group(replace(PLAIN, bits=Bits.FP8), 0.4)
-    few, many = (step_band(PLAIN, [wide, group(PLAIN, 0.1, settings=n)]).error for n in (2, 400))
-    assert few > many
+    few, often = (step_band(PLAIN, [wide, group(PLAIN, 0.1, settings=n)]).error for n in (2, 400))
+    assert few > often
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_bands_of_unchecked_traits_are_wider_and_name_them() -> None:
     assert offloaded.unchecked == ("offload",)
     assert time_band(quantized, Layout(), A100).unchecked == ("quantized weights",)
     assert offloaded.error > plain.error
-    plain = time_band(DENSE, Layout(), "H100-SXM-80GB").error
-    assert time_band(SPARSE, Layout(), "H100-SXM-80GB").error > plain
+    dense, sparse = (time_band(one, Layout(), "H100-SXM-80GB").error for one in (DENSE, SPARSE))
+    assert sparse > dense
     assert time_band(DENSE, Layout(), "MI300X-192GB").unchecked == ("MI300X-192GB",)
     keys = [(one.table, one.traits) for one in MEASURED_GROUPS]
     assert len(set(keys)) == len(keys)

@@ -215,9 +215,8 @@ def test_a_step_is_bounded_by_the_samples_structure_and_split_of_measured_ones()
     assert other == pytest.approx(2.0 * alike)
     before = Prediction(peak_bytes=1, step_s=0.5, band=0.3, how="")
     told = replace(ran(8, 1.0), prediction=before)
-    other = table(candidate(stage=3, micro=8))
     known = prediction_table([0.75], [1.0], band=0.3)
-    found = step_bounds_s(other, known, [told])
+    found = step_bounds_s(table(candidate(stage=3, micro=8)), known, [told])
     assert found[0] == pytest.approx(1.25 * 1.0 * 1.5 * 1.3)
 
 

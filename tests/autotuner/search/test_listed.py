@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autoconf_launch.autotuner.search import ListedStudy, StopKind
-from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space import FailedTrial, Record, Trial
 from autoconf_launch.core import Failure, FailureKind, MemoryUse
 
 from ..builders import launch, layout_of, measurement, trial_of

@@ -244,7 +244,7 @@ ONE_ROW = small_space(candidate(ranks=1), stages=(0, 1))
 
 
 LAST_STAGE = small_space(stages=(0, 1))
-TWO = {"tuner_num_trials": 2, "strategy": "global"}
+TWO: dict[str, Any] = {"tuner_num_trials": 2, "strategy": "global"}
 IMPATIENT = {**GLOBAL, "tuner_early_stopping": 2}
 MISSING, NOT_MEASURED = StopKind.METRIC_MISSING, StopKind.NOTHING_MEASURED
 

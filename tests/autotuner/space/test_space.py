@@ -35,11 +35,11 @@ def space(
     return build_space(baseline, choices, rule, settings)
 
 
-def free(name: str, *values: KnobValue, stages: tuple[int, ...] | None = None) -> KnobChoice:
+def free(name: str, *values: Any, stages: tuple[int, ...] | None = None) -> KnobChoice:
     return KnobChoice(name, values, ChoiceKind.FREE, stages)
 
 
-def listed(name: str, *values: KnobValue, stages: tuple[int, ...] | None = None) -> KnobChoice:
+def listed(name: str, *values: Any, stages: tuple[int, ...] | None = None) -> KnobChoice:
     return KnobChoice(name, values, ChoiceKind.LISTED, stages)
 
 

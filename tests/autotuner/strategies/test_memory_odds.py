@@ -67,8 +67,8 @@ def test_any_history_leaves_numbers_whatever_its_order() -> None:
     assert np.isfinite(odds(900, history=(full(10), ran(10, peak=900_000)))).all()
     trials = (ran(500, peak=600), full(850), ran(300, peak=310), full(1200), ran(700, peak=650))
     assert odds(900, history=trials) == pytest.approx(odds(900, history=trials[::-1]))
-    trials = (ran(500, peak=600), full(850), full(10)) * 1000
-    assert np.isfinite(odds(100, 900, 5000, history=trials)).all()
+    thousands = (ran(500, peak=600), full(850), full(10)) * 1000
+    assert np.isfinite(odds(100, 900, 5000, history=thousands)).all()
 
 
 OUT_OF_MEMORY = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))

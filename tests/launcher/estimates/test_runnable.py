@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, computes_in
+from autoconf_launch.autotuner.cost import computes_in
 from autoconf_launch.autotuner.planner import trainer_rules
 from autoconf_launch.core import (
     Framework,
@@ -25,6 +25,8 @@ from autoconf_launch.launcher.estimates import (
 )
 from autoconf_launch.launcher.estimates.trainers import apart_rules
 from autoconf_launch.tuning_spaces import TRAINERS, named_model, parse_cluster
+
+from ...autotuner.builders import layouts
 
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
 LLAMA = replace(GPT2, model=named_model("llama3.1-8b"))
@@ -124,6 +126,6 @@ def test_only_what_gpu_and_trainer_have_is_offered(gpu: str, name: str) -> None:
         assert TRAINERS[offered.trainer.name].abilities.first_lack(offered.workload) is None
         assert computes_in(accelerator, offered.workload.precision)
         rules = trainer_rules(TRAINERS[offered.trainer.name].abilities)
-        columns = LayoutColumns.from_layouts([change.plan.best[0].layout])
+        columns = layouts(change.plan.best[0].layout)
         kept = [rule.keep(columns, offered.workload.architecture, 1024) for rule in rules]
         assert all(one.all() for one in kept)
