@@ -18,14 +18,7 @@ from autoconf_launch.autotuner.space import (
     Record,
     Trial,
 )
-from autoconf_launch.core import (
-    Architecture,
-    Candidate,
-    Layout,
-    MemoryUse,
-    Offload,
-    Recompute,
-)
+from autoconf_launch.core import Architecture, Candidate, Layout, MemoryUse, Offload, Recompute
 
 OneLayout = Layout | Candidate | Mapping[str, Any] | str
 """A layout, its words, or its fields that differ from the default, with ``extras`` for others."""

@@ -19,11 +19,7 @@ from autoconf_launch.autotuner.space import (
     Record,
     Trial,
 )
-from autoconf_launch.core import (
-    Candidate,
-    Layout,
-    MemoryUse,
-)
+from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 from .playoff.test_playoff import playoff_of
 

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space import (
-    FailedTrial,
-    Measurement,
-    Prediction,
-    Record,
-    Trial,
-)
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 from .conftest import import_benchmark

@@ -18,9 +18,7 @@ from autoconf_launch.autotuner.cost import (
     stacks,
     update_traffic_bytes,
 )
-from autoconf_launch.autotuner.cost.software import (
-    small_traffic,
-)
+from autoconf_launch.autotuner.cost.software import small_traffic
 from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.core import (
     Candidate,

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import (
-    memory_bytes,
-)
+from autoconf_launch.autotuner.cost import memory_bytes
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
     Architecture,

@@ -6,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import NCCL_BYTES, parameters
-from autoconf_launch.autotuner.inference import (
-    engine_habits,
-    generation_memory,
-    largest_batches,
-)
+from autoconf_launch.autotuner.inference import engine_habits, generation_memory, largest_batches
 from autoconf_launch.core import Precision
 from autoconf_launch.tuning_spaces import named_model
 

@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import (
-    CPU_PHYSICS,
-    Accelerator,
-    CollectiveRate,
-    Link,
-    Machine,
-)
-from autoconf_launch.autotuner.inference import (
-    ENGINE_HABITS,
-    engine_habits,
-    estimate_generation,
-)
+from autoconf_launch.autotuner.cost import CPU_PHYSICS, Accelerator, CollectiveRate, Link, Machine
+from autoconf_launch.autotuner.inference import ENGINE_HABITS, engine_habits, estimate_generation
 from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import Candidate, ConfigError, Layout, Precision
 from autoconf_launch.tuning_spaces import machine, named_model

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from autoconf_launch.autotuner.mixed import MachineKind
 from autoconf_launch.autotuner.mixed.times import StageRows
 from autoconf_launch.core import Workload
 from autoconf_launch.tuning_spaces import machine
 
 from ..builders import architecture
-
-MakeKind = Callable[..., MachineKind]
 
 rows_at_first = StageRows.at_first
 SMALL = architecture(
@@ -27,12 +21,10 @@ SMALL = architecture(
 )
 
 
-@pytest.fixture
-def workload() -> Workload:
-    return Workload(model=SMALL, sequence_length=1024, global_batch=16)
+WORKLOAD = Workload(model=SMALL, sequence_length=1024, global_batch=16)
 
 
-def make_kind(gpu: str, count: int = 1, gpus: int = 4, usd: float | None = 1.0) -> MachineKind:
+def kind(gpu: str, count: int = 1, gpus: int = 4, usd: float | None = 1.0) -> MachineKind:
     nodes = machine(gpu, gpus_per_node=gpus)
     return MachineKind(
         name=f"{gpus}x{gpu}",
@@ -41,8 +33,3 @@ def make_kind(gpu: str, count: int = 1, gpus: int = 4, usd: float | None = 1.0) 
         memory_bytes=0.95 * nodes.accelerator.memory_bytes,
         usd_per_hour=usd,
     )
-
-
-@pytest.fixture
-def kind() -> MakeKind:
-    return make_kind

@@ -18,6 +18,8 @@ from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import Layout
 from autoconf_launch.tuning_spaces import machine
 
+from ...rows import some
+
 
 def kinds_at(*prices: float) -> tuple[MachineKind, ...]:
     return tuple(
@@ -63,8 +65,7 @@ def test_a_choice_stays_exactly_between_its_break_even_prices(
     middle = sorted(one.usd_per_step or 0.0 for one in rows)[len(rows) // 2]
     choice = Choice(rule=rule, longest_s=0.6, most_usd=middle)
     chosen = choice.rank(rows)[0]
-    found = price_range(rows, choice, kinds, kind)
-    assert found is not None
+    found = some(price_range(rows, choice, kinds, kind))
 
     def first_at(price: float) -> tuple[int, ...] | None:
         prices = [one.usd_per_hour or 0.0 for one in kinds]
@@ -86,8 +87,7 @@ def test_a_choice_stays_exactly_between_its_break_even_prices(
 
 def test_where_only_time_counts_no_price_changes_the_choice() -> None:
     kinds = kinds_at(30.0, 9.0)
-    found = price_range(some_rows(1, kinds), Choice(rule=ChoiceRule.FASTEST), kinds, 0)
-    assert found is not None
+    found = some(price_range(some_rows(1, kinds), Choice(rule=ChoiceRule.FASTEST), kinds, 0))
     assert (found.low, found.high) == (0.0, math.inf)
     assert found.holds(30.0, 0.2)
 

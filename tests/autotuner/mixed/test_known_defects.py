@@ -20,7 +20,7 @@ from autoconf_launch.core import Degrees, Workload
 from autoconf_launch.tuning_spaces import named_model
 
 from ..builders import layout_of
-from .conftest import MakeKind
+from .conftest import WORKLOAD, kind
 from .test_partition import all_splits, chains, schedule_price
 from .test_times import layout, seconds
 
@@ -32,60 +32,52 @@ def whole_plan(workload: Workload, question: MixedQuestion, degrees: Degrees) ->
     return mixed_plan(replace(asked, workload=workload))
 
 
-def test_nodes_stand_in_all_orders_not_in_rotations_alone(
-    workload: Workload, kind: MakeKind
-) -> None:
+def test_nodes_stand_in_all_orders_not_in_rotations_alone() -> None:
     kinds = (kind("A100-40GB", count=2), kind("A10G-24GB", count=3))
     both = {tuple(one) for one in node_orders((2, 3), kinds).tolist()}
     turned = {tuple(one) for one in rotations((2, 3)).tolist()}
     assert turned < both
     assert (len(both), len(turned)) == (10, 5)
-    question = MixedQuestion(workload=workload, kinds=kinds)
+    question = MixedQuestion(workload=WORKLOAD, kinds=kinds)
     pipelines = Degrees(pipeline_parallel=(5,), tensor_parallel=(1,))
-    free = whole_plan(workload, question, pipelines).best[0]
+    free = whole_plan(WORKLOAD, question, pipelines).best[0]
     bound = replace(question, order_rule=lambda counts, kinds: rotations(counts))
-    assert free.step_s <= whole_plan(workload, bound, pipelines).best[0].step_s
+    assert free.step_s <= whole_plan(WORKLOAD, bound, pipelines).best[0].step_s
 
 
-def test_kinds_are_known_by_all_that_nodes_are_in_any_number_with_any_count_of_gpus(
-    workload: Workload, kind: MakeKind
-) -> None:
+def test_kinds_are_known_by_all_that_nodes_are_in_any_number_with_any_count_of_gpus() -> None:
     kinds = (
         kind("A100-40GB", gpus=8),
         kind("A10G-24GB", gpus=4),
         kind("T4-16GB", gpus=4),
         kind("A10G-24GB", gpus=2),
     )
-    row = whole_plan(workload, MixedQuestion(workload=workload, kinds=kinds), Degrees()).best[0]
+    row = whole_plan(WORKLOAD, MixedQuestion(workload=WORKLOAD, kinds=kinds), Degrees()).best[0]
     assert row.layout.world_size == 18
     assert sorted(row.order) == [0, 1, 2, 3]
 
 
-def test_a_stage_over_one_and_a_half_nodes_has_both_kinds_and_the_slower_ones_pace(
-    workload: Workload, kind: MakeKind
-) -> None:
+def test_a_stage_over_one_and_a_half_nodes_has_both_kinds_and_the_slower_ones_pace() -> None:
     kinds = (kind("A100-40GB"), kind("A10G-24GB", count=2))
-    question = MixedQuestion(workload=replace(workload, global_batch=24), kinds=kinds)
+    question = MixedQuestion(workload=replace(WORKLOAD, global_batch=24), kinds=kinds)
     asked = replace(question, order_rule=lambda counts, kinds: np.array([[0, 1, 1]]))
     halves = Degrees(pipeline_parallel=(2,), tensor_parallel=(1,))
     row = whole_plan(asked.workload, asked, halves).best[0]
     assert [stage.kinds for stage in row.stages] == [(0, 1), (1,)]
 
     one = layout(data_parallel=4, pipeline_parallel=2)
-    mixed = seconds(workload, [*kinds], [1, 0], one).layer_s_RS[0]
+    mixed = seconds(WORKLOAD, [*kinds], [1, 0], one).layer_s_RS[0]
     assert mixed[0] > mixed[1]
     across = layout_of("dp=6 pp=2 acc=4")
-    paces = seconds(workload, [*kinds], [0, 1, 1], across).layer_s_RS[0]
+    paces = seconds(WORKLOAD, [*kinds], [0, 1, 1], across).layer_s_RS[0]
     assert paces[0] >= 0.999 * paces[1]
 
 
-def test_each_stage_pays_for_the_sum_of_its_own_gradients(
-    workload: Workload, kind: MakeKind
-) -> None:
+def test_each_stage_pays_for_the_sum_of_its_own_gradients() -> None:
     """A stage inside a node sums over its links, one across nodes over their cards."""
     kinds = (kind("A100-40GB", gpus=2), kind("A10G-24GB", gpus=4))
     one = layout_of("dp=4 pp=2 acc=4")
-    found = seconds(workload, [*kinds], [1, 0, 0], one)
+    found = seconds(WORKLOAD, [*kinds], [1, 0, 0], one)
     assert found.reduced_s_RS[0, 0] != found.reduced_s_RS[0, 1]
     layers = np.array([[6, 6]])
     sums = found.exchange_s(layers, found.busy_s(layers))[0]
@@ -119,7 +111,7 @@ def test_layers_are_those_of_the_best_split_not_of_exchanges_of_two_stages() -> 
     assert found[0] < price(np.zeros(1, np.int64), greedy)[0]
 
 
-def test_what_does_not_fit_is_no_row(kind: MakeKind) -> None:
+def test_what_does_not_fit_is_no_row() -> None:
     workload = Workload(model=named_model("gpt2-xl"), sequence_length=1024, global_batch=64)
     kinds = (kind("A10G-24GB", count=1), kind("T4-16GB", count=2))
     found = mixed_plan(MixedQuestion(workload=workload, kinds=kinds, most=50))
@@ -130,7 +122,7 @@ def test_what_does_not_fit_is_no_row(kind: MakeKind) -> None:
         assert all(stage.peak_bytes <= stage.limit_bytes for stage in row.stages)
 
 
-def test_a_t5_pays_for_the_sum_of_its_tied_embeddings(kind: MakeKind) -> None:
+def test_a_t5_pays_for_the_sum_of_its_tied_embeddings() -> None:
     workload = Workload(model=named_model("fasop-t5"), sequence_length=512, global_batch=128)
     kinds = (kind("A100-40GB"), kind("A10G-24GB", count=3))
     question = MixedQuestion(workload=workload, kinds=kinds)
@@ -141,7 +133,7 @@ def test_a_t5_pays_for_the_sum_of_its_tied_embeddings(kind: MakeKind) -> None:
     assert dict(free.best[0].parts)["embeddings"] == 0
 
 
-def test_no_stage_of_a_t5_has_layers_of_both_halves(kind: MakeKind) -> None:
+def test_no_stage_of_a_t5_has_layers_of_both_halves() -> None:
     model = replace(named_model("fasop-t5"), encoder_layers=8, layers=4)
     workload = Workload(model=model, sequence_length=512, global_batch=32)
     kinds = (kind("A100-40GB"), kind("A10G-24GB", count=2))

@@ -10,14 +10,14 @@ from autoconf_launch.autotuner.mixed.times import decoder_share, seconds_of_make
 from autoconf_launch.core import Workload
 
 from ..builders import layouts
-from .conftest import MakeKind, rows_at_first
+from .conftest import WORKLOAD, kind, rows_at_first
 
 
 @pytest.fixture
-def translation(workload: Workload) -> Workload:
+def translation() -> Workload:
     """Six layers that read, six that write and attend to them."""
-    model = replace(workload.architecture, layers=6, encoder_layers=6)
-    return replace(workload, model=model)
+    model = replace(WORKLOAD.architecture, layers=6, encoder_layers=6)
+    return replace(WORKLOAD, model=model)
 
 
 def test_a_stage_may_have_layers_of_both(translation: Workload) -> None:
@@ -25,9 +25,7 @@ def test_a_stage_may_have_layers_of_both(translation: Workload) -> None:
     assert shares.tolist() == [[0.0, 0.5, 1.0, 1.0]]
 
 
-def test_a_layer_that_attends_to_an_encoder_takes_longer(
-    translation: Workload, kind: MakeKind
-) -> None:
+def test_a_layer_that_attends_to_an_encoder_takes_longer(translation: Workload) -> None:
     nodes = kind("A10G-24GB")
     columns = layouts("dp=2 pp=2")
     places = place_stages(np.array([[0]]), [nodes], stages=2, stage_ranks=2)
@@ -36,9 +34,7 @@ def test_a_layer_that_attends_to_an_encoder_takes_longer(
     assert times.layer_s_RS[0, 1] > 1.1 * times.layer_s_RS[0, 0]
 
 
-def test_the_pipeline_is_cut_between_encoder_and_decoder(
-    translation: Workload, kind: MakeKind
-) -> None:
+def test_the_pipeline_is_cut_between_encoder_and_decoder(translation: Workload) -> None:
     kinds = (kind("A100-40GB"), kind("T4-16GB"))
     degrees = replace(MIXED_DEGREES, pipeline_parallel=(2, 4), zero_stage=(0,))
     question = MixedQuestion(

@@ -9,10 +9,10 @@ from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, mixed_
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import stage_seconds
 from autoconf_launch.autotuner.planner import Planned
-from autoconf_launch.core import Workload
 
+from ...rows import some
 from ..builders import layouts
-from .conftest import MakeKind, rows_at_first
+from .conftest import WORKLOAD, kind, rows_at_first
 
 
 def one_row(question: MixedQuestion) -> Planned:
@@ -20,10 +20,10 @@ def one_row(question: MixedQuestion) -> Planned:
 
 
 @pytest.fixture
-def question(workload: Workload, kind: MakeKind) -> MixedQuestion:
+def question() -> MixedQuestion:
     kinds = (kind("A100-40GB", count=1), kind("T4-16GB", count=2))
     degrees = replace(MIXED_DEGREES, pipeline_parallel=(3,), zero_stage=(0,))
-    return MixedQuestion(workload=workload, kinds=kinds, degrees=degrees)
+    return MixedQuestion(workload=WORKLOAD, kinds=kinds, degrees=degrees)
 
 
 def test_each_part_of_the_cluster_has_its_best_layout_and_slow_nodes_are_left_out(
@@ -85,9 +85,9 @@ def test_no_order_and_split_of_a_layout_is_faster(question: MixedQuestion) -> No
     assert row.step_s == pytest.approx(min(every))
 
 
-def test_tensor_ranks_stay_inside_a_node(workload: Workload, kind: MakeKind) -> None:
+def test_tensor_ranks_stay_inside_a_node() -> None:
     kinds = (kind("A100-40GB", gpus=2), kind("T4-16GB", gpus=4))
-    question = MixedQuestion(workload=workload, kinds=kinds, parts=((1, 1),), most=100)
+    question = MixedQuestion(workload=WORKLOAD, kinds=kinds, parts=((1, 1),), most=100)
     assert {row.layout.tensor_parallel for row in mixed_plan(question).best} <= {1, 2}
 
 
@@ -96,21 +96,18 @@ def test_nothing_fits_in_too_little_memory(question: MixedQuestion) -> None:
     assert mixed_plan(replace(question, kinds=small)).best == ()
 
 
-def test_replicas_on_unlike_nodes_get_samples_by_their_speed(
-    workload: Workload, kind: MakeKind
-) -> None:
+def test_replicas_on_unlike_nodes_get_samples_by_their_speed() -> None:
     kinds = (kind("H100"), kind("A100-80GB"))
     degrees = replace(MIXED_DEGREES, pipeline_parallel=(1,), tensor_parallel=(1,), zero_stage=(1,))
     question = MixedQuestion(
-        workload=replace(workload, global_batch=64),
+        workload=replace(WORKLOAD, global_batch=64),
         kinds=kinds,
         degrees=degrees,
         parts=((1, 1),),
         most=8,
     )
     rows = mixed_plan(question).best
-    samples = rows[0].layout.micro_batch_split
-    assert samples is not None
+    samples = some(rows[0].layout.micro_batch_split)
     fast = rows[0].order.index(0) * 4
     assert samples[fast] > samples[4 - fast]
     assert sum(samples) * rows[0].layout.accumulation == 64

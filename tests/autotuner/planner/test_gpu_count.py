@@ -7,6 +7,8 @@ from typing import Any
 
 from autoconf_launch.autotuner.planner import Limits, fewest_gpus, plan
 
+from .conftest import ask
+
 MEMORY = 80.0 * 2**30
 
 
@@ -14,7 +16,7 @@ def limits(**changes: Any) -> Limits:
     return Limits(memory_bytes=MEMORY, headroom=0.0, **changes)
 
 
-def test_the_first_number_within_the_deadline_is_found(ask: Any) -> None:
+def test_the_first_number_within_the_deadline_is_found() -> None:
     question = ask(1, 480, limits=limits())
     enough_s = 1.001 * plan(replace(question, world=12)).best[0].step_s
     wanted = limits(deadline_step_s=enough_s)
@@ -30,7 +32,7 @@ def test_the_first_number_within_the_deadline_is_found(ask: Any) -> None:
     assert found.nearest < meets[0] <= 12
 
 
-def test_a_count_ends_at_the_first_that_fits_or_when_more_gpus_bring_no_gain(ask: Any) -> None:
+def test_a_count_ends_at_the_first_that_fits_or_when_more_gpus_bring_no_gain() -> None:
     question = ask(1, 8, limits=limits())
     found = fewest_gpus(question, lambda gpus: limits(deadline_step_s=1e-4))
     assert found.gpus is None

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Layout
 
 from ..builders import layout_of, layouts
-from .conftest import SMALL, Ask
+from .conftest import SMALL, ask
 
 ALIKE = Layout(data_parallel=2)
 FEW = layout_of("dp=8 zero=1")
@@ -48,7 +48,7 @@ def with_runs(asked: Question, found: OwnRuns | None) -> Question:
     return replace(asked, training=replace(asked.training, runs=found))
 
 
-def test_slow_runs_make_layouts_like_them_slower(ask: Ask) -> None:
+def test_slow_runs_make_layouts_like_them_slower() -> None:
     asked = replace(ask(), most=None)
     before = plan(asked).best[0]
     found = runs(asked, np.array([1.1]), replace(before.layout, data_parallel=2))
@@ -61,9 +61,7 @@ def test_slow_runs_make_layouts_like_them_slower(ask: Ask) -> None:
     )
 
 
-def test_corrected_steps_rank_but_a_measured_layout_stays_before_uncorrected_ones(
-    ask: Ask,
-) -> None:
+def test_corrected_steps_rank_but_a_measured_layout_stays_before_uncorrected_ones() -> None:
     asked = ask()
     best = plan(asked).best[0].layout
     found = runs(asked, np.array([1.3, 1.3]), best, replace(best, data_parallel=2))
@@ -78,9 +76,7 @@ def test_corrected_steps_rank_but_a_measured_layout_stays_before_uncorrected_one
     assert after[0].narrowing == min(one.narrowing for one in after)
 
 
-def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_noise(
-    ask: Ask,
-) -> None:
+def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_noise() -> None:
     asked, count = replace(ask(), most=None), 60
     found = runs(asked, np.ones(count), *[ALIKE] * count)
     own = with_runs(asked, found)
@@ -92,7 +88,7 @@ def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_nois
     assert 0.9 * before < bands[SHARDED] <= before
 
 
-def test_what_runs_leave_is_what_the_belief_says(ask: Ask) -> None:
+def test_what_runs_leave_is_what_the_belief_says() -> None:
     training = ask().training
     where = (training.workload, training.machine)
     found = runs(ask(), np.array([1.1, 1.0]), ALIKE, replace(ALIKE, tensor_parallel=2))
@@ -105,7 +101,7 @@ def test_what_runs_leave_is_what_the_belief_says(ask: Ask) -> None:
     assert np.log(found.factors(columns, *where)) == pytest.approx(after.mean_R[:2])
 
 
-def test_a_contradicting_run_is_named_widens_the_band_and_corrects_nothing(ask: Ask) -> None:
+def test_a_contradicting_run_is_named_widens_the_band_and_corrects_nothing() -> None:
     asked = ask()
     training = asked.training
     where = (training.workload, training.machine)
@@ -127,7 +123,7 @@ def test_a_contradicting_run_is_named_widens_the_band_and_corrects_nothing(ask: 
     assert (first.layout, first.step_s) == (same.layout, same.step_s)
 
 
-def test_runs_far_off_widen_the_band_and_correct_if_they_agree(ask: Ask) -> None:
+def test_runs_far_off_widen_the_band_and_correct_if_they_agree() -> None:
     asked = ask()
     where = (asked.training.workload, asked.training.machine)
     found = runs(asked, np.array([1.47, 2.2, 3.6]), ALIKE, FEW, SHARDED)
@@ -153,7 +149,7 @@ def test_runs_far_off_widen_the_band_and_correct_if_they_agree(ask: Ask) -> None
     assert kept.widening > 2.0
 
 
-def test_a_run_of_fewer_layers_corrects_the_whole_model(ask: Ask) -> None:
+def test_a_run_of_fewer_layers_corrects_the_whole_model() -> None:
     training = ask().training
     columns = layouts(ALIKE)
     cut, whole = (

@@ -20,12 +20,14 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.autotuner.planner.best_points import predicted_chance_to_fit, risked_s
 from autoconf_launch.core import Degrees, Layout, Offload
 
+from .conftest import ask
+
 GB = 2**30
 TIGHT = 2.1 * GB
 DEGREES = Degrees(zero_stage=(0, 1), offload=(Offload.NONE,))
 
 
-def point_question(ask: Any, memory_bytes: float = 80 * GB, **changes: Any) -> PointQuestion:
+def point_question(memory_bytes: float = 80 * GB, **changes: Any) -> PointQuestion:
     apart = changes.pop("are_recomputed_apart", False)
     question = ask(degrees=DEGREES, **changes)
     return PointQuestion(
@@ -53,25 +55,23 @@ def layouts(found: Points) -> list[Layout]:
     return list(found.rows.layouts())
 
 
-def best_layouts(ask: Any, memory_bytes: float = 80 * GB, **changes: Any) -> tuple[Planned, ...]:
+def best_layouts(memory_bytes: float = 80 * GB, **changes: Any) -> tuple[Planned, ...]:
     return plan(ask(degrees=DEGREES, most=None, memory_bytes=memory_bytes, **changes)).best
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("memory_gb", [2.1, 80.0])
-def test_each_point_of_the_planner_stands_once(ask: Any, sparse: bool, memory_gb: float) -> None:
-    found = [
-        point(one) for one in layouts(points(point_question(ask, memory_gb * GB, sparse=sparse)))
-    ]
-    every = {point(one.layout) for one in best_layouts(ask, memory_gb * GB, sparse=sparse)}
+def test_each_point_of_the_planner_stands_once(sparse: bool, memory_gb: float) -> None:
+    found = [point(one) for one in layouts(points(point_question(memory_gb * GB, sparse=sparse)))]
+    every = {point(one.layout) for one in best_layouts(memory_gb * GB, sparse=sparse)}
     assert len(found) == len(set(found))
     assert set(found) == every
 
 
-def test_a_point_has_the_best_of_its_layouts(ask: Any) -> None:
-    found = points(point_question(ask, TIGHT))
+def test_a_point_has_the_best_of_its_layouts() -> None:
+    found = points(point_question(TIGHT))
     best: dict[tuple[int, ...], float] = {}
-    for one in best_layouts(ask, TIGHT):
+    for one in best_layouts(TIGHT):
         chance = predicted_chance_to_fit(np.array(one.peak_bytes), TIGHT)
         seconds = float(risked_s(np.array(one.step_s), chance))
         key = point(one.layout)
@@ -82,24 +82,24 @@ def test_a_point_has_the_best_of_its_layouts(ask: Any) -> None:
     assert order.tolist() == sorted(order.tolist())
 
 
-def test_layouts_that_differ_in_recomputation_can_stand_apart(ask: Any) -> None:
-    together = points(point_question(ask))
-    apart = points(point_question(ask, are_recomputed_apart=True))
+def test_layouts_that_differ_in_recomputation_can_stand_apart() -> None:
+    together = points(point_question())
+    apart = points(point_question(are_recomputed_apart=True))
     kinds = {(point(one), one.recompute) for one in layouts(apart)}
     assert len(kinds) > len(layouts(together))
     assert {kind[0] for kind in kinds} == {point(one) for one in layouts(together)}
 
 
-def test_what_was_left_out_is_counted_by_its_rule(ask: Any) -> None:
-    question = point_question(ask, TIGHT)
+def test_what_was_left_out_is_counted_by_its_rule() -> None:
+    question = point_question(TIGHT)
     whole = plan(ask(degrees=DEGREES, memory_bytes=TIGHT))
     found = points(question)
     assert found.considered == whole.considered
     assert dict(found.dropped) == dict(whole.rejected)
 
 
-def test_where_nothing_fits_there_are_no_rows(ask: Any) -> None:
-    found = points(point_question(ask, 1e6))
+def test_where_nothing_fits_there_are_no_rows() -> None:
+    found = points(point_question(1e6))
     assert found.rows is None
     assert len(found.step_s_P) == 0
     assert "memory" in dict(found.dropped)

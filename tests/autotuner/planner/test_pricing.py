@@ -1,5 +1,3 @@
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,12 +6,12 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.cost import estimate
 from autoconf_launch.autotuner.planner import grids
 
+from .conftest import ask
+
 
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from([1, 2, 6, 8]), st.sampled_from([1, 6]), st.booleans())
-def test_a_grid_costs_what_its_cells_do_one_by_one(
-    ask: Any, world: int, batch: int, sparse: bool
-) -> None:
+def test_a_grid_costs_what_its_cells_do_one_by_one(world: int, batch: int, sparse: bool) -> None:
     question = ask(world, batch, sparse=sparse)
     training = question.training
     for grid in grids(world, batch, training.workload.architecture, question.degrees):

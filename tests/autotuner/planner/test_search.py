@@ -25,6 +25,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Candidate, Degrees, Layout, Offload, Recompute
 
 from ..builders import layouts
+from .conftest import ask
 
 WORLDS = st.sampled_from([1, 2, 3, 4, 6, 8])
 BATCHES = st.sampled_from([1, 2, 4, 6])
@@ -96,7 +97,7 @@ def key(one: Planned) -> tuple[Layout, int]:
 @settings(max_examples=12, deadline=None)
 @given(WORLDS, BATCHES, st.booleans(), st.sampled_from([0.9, 1.2, 80.0]))
 def test_nothing_is_missing_twice_or_wrong(
-    ask: Any, world: int, batch: int, sparse: bool, memory_gb: float
+    world: int, batch: int, sparse: bool, memory_gb: float
 ) -> None:
     question = ask(world, batch, sparse=sparse, memory_bytes=memory_gb * 2**30, most=None)
     rows = naive(question)
@@ -125,7 +126,7 @@ def test_nothing_is_missing_twice_or_wrong(
 @settings(max_examples=12, deadline=None)
 @given(WORLDS, BATCHES, st.booleans())
 def test_each_number_is_what_a_table_of_that_row_alone_gives(
-    ask: Any, world: int, batch: int, sparse: bool
+    world: int, batch: int, sparse: bool
 ) -> None:
     question = ask(world, batch, sparse=sparse, most=25)
     training = question.training
@@ -137,7 +138,7 @@ def test_each_number_is_what_a_table_of_that_row_alone_gives(
         assert one.peak_bytes == pytest.approx(float(peak[0]), rel=1e-12)
 
 
-def test_the_fastest_stand_first_and_their_parts_add_up(ask: Any) -> None:
+def test_the_fastest_stand_first_and_their_parts_add_up() -> None:
     for one in plan(ask()).best:
         assert sum(seconds for _, seconds in one.parts) == pytest.approx(one.step_s)
     every = plan(ask(most=None)).best
@@ -151,13 +152,13 @@ def test_the_fastest_stand_first_and_their_parts_add_up(ask: Any) -> None:
     assert sum(count for _, count in found.rejected) == found.considered - found.fit
 
 
-def test_pieces_do_not_change_the_answer(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = plan(ask())
     monkeypatch.setattr("autoconf_launch.autotuner.planner.search._CELLS", 500)
     assert plan(ask()) == whole
 
 
-def test_limits_of_time_leave_out_what_is_slower_but_name_the_fastest(ask: Any) -> None:
+def test_limits_of_time_leave_out_what_is_slower_but_name_the_fastest() -> None:
     free = plan(ask(most=None))
     middle = free.best[len(free.best) // 2].step_s
     limits = Limits(memory_bytes=80 * 2**30, deadline_step_s=middle)
@@ -175,9 +176,7 @@ def test_limits_of_time_leave_out_what_is_slower_but_name_the_fastest(ask: Any) 
     assert found.fastest == plan(ask(most=1)).best[0]
 
 
-def test_the_smallest_is_known_if_none_fits_and_one_that_surely_fits_beside_a_marginal_winner(
-    ask: Any,
-) -> None:
+def test_the_smallest_is_known_if_none_fits_and_a_sure_one_beside_a_marginal_winner() -> None:
     found = plan(ask(memory_bytes=2**20))
     assert (found.fit, found.best) == (0, ())
     assert found.smallest
@@ -190,7 +189,7 @@ def test_the_smallest_is_known_if_none_fits_and_one_that_surely_fits_beside_a_ma
     assert found.surely.verdict is Verdict.YES
 
 
-def test_degrees_restrict_what_is_enumerated(ask: Any) -> None:
+def test_degrees_restrict_what_is_enumerated() -> None:
     degrees = Degrees(
         tensor_parallel=(2,), zero_stage=(1,), offload=(Offload.NONE,), recompute_layers=()
     )
@@ -200,12 +199,12 @@ def test_degrees_restrict_what_is_enumerated(ask: Any) -> None:
     assert {one.recompute_layers for one in found} == {-1}
 
 
-def test_more_memory_never_lets_fewer_fit(ask: Any) -> None:
+def test_more_memory_never_lets_fewer_fit() -> None:
     counts = [plan(ask(memory_bytes=gb * 2**30)).fit for gb in (0.5, 1, 1.5, 2, 4)]
     assert counts == sorted(counts)
 
 
-def test_some_layers_recomputed_lie_between_none_and_all(ask: Any) -> None:
+def test_some_layers_recomputed_lie_between_none_and_all() -> None:
     none = Degrees(
         tensor_parallel=(1,),
         pipeline_parallel=(1,),
@@ -225,16 +224,14 @@ def test_some_layers_recomputed_lie_between_none_and_all(ask: Any) -> None:
     assert times[1] == pytest.approx((times[0] + times[2]) / 2)
 
 
-def tight(ask: Any, headroom: float | None, gib: float = 1.8, **changes: Any) -> Plan:
+def tight(headroom: float | None, gib: float = 1.8, **changes: Any) -> Plan:
     """A small model on little memory."""
     limits = Limits(memory_bytes=gib * 2**30, headroom=headroom)
     return plan(ask(8, 8, limits=limits, **changes))
 
 
-def test_what_leaves_the_headroom_stands_first_and_then_what_is_below_the_memory(
-    ask: Any,
-) -> None:
-    found, limit = tight(ask, 0.02, most=None), 1.8 * 2**30
+def test_what_leaves_the_headroom_stands_first_and_then_what_is_below_the_memory() -> None:
+    found, limit = tight(0.02, most=None), 1.8 * 2**30
     tiers = [int(one.peak_bytes > 0.98 * limit) for one in found.best]
     assert tiers == sorted(tiers)
     assert set(tiers) == {0, 1}
@@ -244,18 +241,18 @@ def test_what_leaves_the_headroom_stands_first_and_then_what_is_below_the_memory
         assert times == sorted(times)
 
 
-def test_a_headroom_changes_the_order_and_nothing_else(ask: Any) -> None:
-    by_time, by_room = tight(ask, None, most=None), tight(ask, 0.02, most=None)
+def test_a_headroom_changes_the_order_and_nothing_else() -> None:
+    by_time, by_room = tight(None, most=None), tight(0.02, most=None)
     assert by_time.rejected == by_room.rejected
     assert Counter(map(key, by_time.best)) == Counter(map(key, by_room.best))
 
 
 @pytest.mark.parametrize("headroom", [None, 0.02])
 def test_no_row_needs_more_than_the_memory_and_those_near_it_are_marginal(
-    ask: Any, headroom: float | None
+    headroom: float | None,
 ) -> None:
-    found, limit = tight(ask, headroom, gib=2.0, most=None), 2.0 * 2**30
-    every = tight(ask, headroom, gib=80.0, most=None).best
+    found, limit = tight(headroom, gib=2.0, most=None), 2.0 * 2**30
+    every = tight(headroom, gib=80.0, most=None).best
     assert len(found.best) == found.fit == sum(one.peak_bytes <= limit for one in every)
     assert {one.verdict for one in found.best} == {Verdict.YES, Verdict.MARGINAL}
     for one in found.best:
@@ -263,31 +260,31 @@ def test_no_row_needs_more_than_the_memory_and_those_near_it_are_marginal(
         assert (one.verdict is Verdict.YES) == (1.1 * one.peak_bytes <= limit)
 
 
-def test_the_fastest_without_headroom_is_named(ask: Any) -> None:
-    found = tight(ask, 0.02, most=None)
+def test_the_fastest_without_headroom_is_named() -> None:
+    found = tight(0.02, most=None)
     below = [one.step_s for one in found.best if one.peak_bytes <= 1.8 * 2**30]
     assert found.tightest
     assert found.tightest.step_s == min(below)
 
 
-def test_where_all_are_above_the_memory_none_is_ranked(ask: Any) -> None:
-    smallest = min(one.peak_bytes for one in tight(ask, None, gib=80.0, most=None).best)
-    found = tight(ask, 0.02, gib=0.98 * smallest / 2**30)
+def test_where_all_are_above_the_memory_none_is_ranked() -> None:
+    smallest = min(one.peak_bytes for one in tight(None, gib=80.0, most=None).best)
+    found = tight(0.02, gib=0.98 * smallest / 2**30)
     assert (found.fit, found.best) == (0, ())
     assert found.smallest
     assert found.smallest.peak_bytes == pytest.approx(smallest)
 
 
-def test_each_family_stands_once_by_its_best_layout(ask: Any) -> None:
+def test_each_family_stands_once_by_its_best_layout() -> None:
     """Context parallelism gains nothing at 512 tokens and makes no families."""
-    every, one_each = (tight(ask, 0.02, 20.0, most=None, one_each=x) for x in (False, True))
+    every, one_each = (tight(0.02, 20.0, most=None, one_each=x) for x in (False, True))
     first = {family_name(one.layout): key(one) for one in reversed(every.best)}
     named = [(family_name(one.layout), key(one)) for one in one_each.best]
     assert dict(named) == {name: one for name, one in first.items() if "CP" not in name}
     assert len(named) == len(dict(named)) > 1
 
 
-def test_layouts_beyond_the_host_memory_are_ruled_out_by_name(ask: Any) -> None:
+def test_layouts_beyond_the_host_memory_are_ruled_out_by_name() -> None:
     question = ask(most=None)
     machine = replace(question.training.machine, host_memory_bytes=1.0)
     tight = plan(replace(question, training=replace(question.training, machine=machine)))

@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.planner.verification import smaller_runs
 from autoconf_launch.core import Layout
 
 from ..builders import layout_of
-from .conftest import Ask
+from .conftest import ask
 
 START_S = 900.0
 MEMORY = 80 * 2**30
@@ -44,7 +44,7 @@ def verification_of(
     return verifying_runs(own, (found.best[0], *near_rivals(found.best, 0.16)), costs, bounds)
 
 
-def test_runs_fill_nodes_and_keep_what_their_time_depends_on(ask: Ask) -> None:
+def test_runs_fill_nodes_and_keep_what_their_time_depends_on() -> None:
     asked = ask(world=16, global_batch=32)
     found = runs_of(asked, STAGED, SHARDED)
     assert len(found) > 20
@@ -62,17 +62,17 @@ def test_runs_fill_nodes_and_keep_what_their_time_depends_on(ask: Ask) -> None:
     assert any(run.layout == STAGED and run.layers == 6 for run in found)
 
 
-def test_one_rank_shards_nothing(ask: Ask) -> None:
+def test_one_rank_shards_nothing() -> None:
     alone = list(runs_of(ask(), SHARDED, layout_of("dp=4 zero=1")))
     single = {run.layout.zero_stage for run in alone if run.layout.world_size == 1}
     assert single == {0}
 
 
-def test_runs_that_do_not_fit_are_not_made(ask: Ask) -> None:
+def test_runs_that_do_not_fit_are_not_made() -> None:
     assert not smaller_runs(ask().training, [STAGED], 1e6, START_S)
 
 
-def test_an_encoder_keeps_its_layers_and_stages(ask: Ask) -> None:
+def test_an_encoder_keeps_its_layers_and_stages() -> None:
     asked = ask()
     model = replace(asked.training.workload.architecture, encoder_layers=6)
     workload = replace(asked.training.workload, model=model)
@@ -81,7 +81,7 @@ def test_an_encoder_keeps_its_layers_and_stages(ask: Ask) -> None:
     assert {(run.layers, run.layout.pipeline_parallel) for run in found} == {(6, 2)}
 
 
-def test_measured_as_foretold_runs_leave_the_band_that_was_promised(ask: Ask) -> None:
+def test_measured_as_foretold_runs_leave_the_band_that_was_promised() -> None:
     asked = ask(world=16, global_batch=32)
     found = plan(asked)
     promised = verification_of(asked, found, Bounds(runs=2))
@@ -99,7 +99,7 @@ def test_measured_as_foretold_runs_leave_the_band_that_was_promised(ask: Ask) ->
     assert again.narrowing == after.best[0].narrowing
 
 
-def test_money_bounds_the_runs_and_without_a_price_there_is_none(ask: Ask) -> None:
+def test_money_bounds_the_runs_and_without_a_price_there_is_none() -> None:
     asked = ask(world=16, global_batch=32)
     found = plan(asked)
     few = verification_of(asked, found, Bounds(usd=5.0))

@@ -16,12 +16,12 @@ from autoconf_launch.autotuner.planner import (
 )
 from autoconf_launch.core import Offload, Optimizer, WeightFormat
 
-from .conftest import SMALL, Ask
+from .conftest import SMALL, ask
 
 MODEL = replace(SMALL, layers=24, hidden=2048, heads=16, kv_heads=16, head=128, ffn=8192)
 
 
-def question(ask: Ask, gib: float, **changes: Any) -> Question:
+def question(gib: float, **changes: Any) -> Question:
     """1.4 billion weights on eight GPUs of little memory."""
     limits = Limits(memory_bytes=gib * 2**30, headroom=0.02)
     rules = {"apart_rules": RUNTIME_RULES, **changes}
@@ -41,10 +41,8 @@ def error(asked: Question, one: Planned) -> float:
 
 
 @pytest.mark.parametrize(("gib", "stands_first"), [(4.5, False), (5.0, True), (6.0, True)])
-def test_the_first_row_runs_or_leads_by_more_than_its_band(
-    ask: Ask, gib: float, stands_first: bool
-) -> None:
-    asked = question(ask, gib, one_each=True)
+def test_the_first_row_runs_or_leads_by_more_than_its_band(gib: float, stands_first: bool) -> None:
+    asked = question(gib, one_each=True)
     found = plan_usable_first(asked)
     first = found.best[0]
     limit = asked.limits.memory_bytes
@@ -55,15 +53,15 @@ def test_the_first_row_runs_or_leads_by_more_than_its_band(
     assert all(one.step_s < first.step_s for one in found.apart)
 
 
-def test_a_lead_within_the_band_and_all_other_layouts_stand_in_the_second_block(ask: Ask) -> None:
-    asked = question(ask, 5.0, one_each=True)
+def test_a_lead_within_the_band_and_all_other_layouts_stand_in_the_second_block() -> None:
+    asked = question(5.0, one_each=True)
     found = plan_usable_first(asked)
     first = found.best[0]
     assert found.apart
     assert all(first.step_s < one.step_s * (1 + error(asked, one)) for one in found.apart)
     together = plan_usable_first(replace(asked, apart_rules=()))
     assert together.best[0] == found.apart[0]
-    asked = question(ask, 5.0, most=None)
+    asked = question(5.0, most=None)
     found, every = plan_usable_first(asked), plan_usable_first(replace(asked, apart_rules=()))
     assert found.apart
     assert not every.apart
@@ -72,17 +70,17 @@ def test_a_lead_within_the_band_and_all_other_layouts_stand_in_the_second_block(
     assert steps == sorted(steps)
 
 
-def test_layouts_that_do_not_run_stand_first_where_no_other_fits(ask: Ask) -> None:
-    found = plan_usable_first(question(ask, 4.0))
+def test_layouts_that_do_not_run_stand_first_where_no_other_fits() -> None:
+    found = plan_usable_first(question(4.0))
     assert found.are_all_apart
     assert found.best
     assert not any(map(runs, found.best))
     assert not found.apart
 
 
-def test_the_nearest_changes_are_planned(ask: Ask) -> None:
+def test_the_nearest_changes_are_planned() -> None:
     """Adapters need less, and 32 GPUs hold what 16 of them do not."""
-    asked = question(ask, 2.5)
+    asked = question(2.5)
     workload = asked.training.workload
     lighter = [
         replace(asked, training=replace(asked.training, workload=one))
@@ -97,13 +95,13 @@ def test_the_nearest_changes_are_planned(ask: Ask) -> None:
     assert [one.question.world for one in found] == [8, 32]
 
 
-def test_lighter_trainings_change_the_optimizer_the_adapters_or_the_length(ask: Ask) -> None:
-    workload = question(ask, 1.0).training.workload
+def test_lighter_trainings_change_the_optimizer_the_adapters_or_the_length() -> None:
+    workload = question(1.0).training.workload
     first, second = lighter_trainings(workload)
     assert (first.optimizer.name, second.lora_rank) == ("adamw8bit", 16)
     plain = replace(workload, optimizer=Optimizer.from_name("sgd"))
     assert [one.optimizer.name for one in lighter_trainings(plain)] == ["sgd"]
-    workload = replace(question(ask, 1.0).training.workload, lora_rank=8, sequence_length=1024)
+    workload = replace(question(1.0).training.workload, lora_rank=8, sequence_length=1024)
     (light,) = lighter_trainings(workload)
     assert (light.lora_rank, light.weight_format) == (8, WeightFormat.NF4)
     assert not list(lighter_trainings(light))

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
 from autoconf_launch.autotuner.search import drift
 from autoconf_launch.autotuner.search.repeats import at_level
-from autoconf_launch.autotuner.space import (
-    FailedTrial,
-    Measurement,
-    Outcome,
-    Record,
-)
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record
 from autoconf_launch.core import Failure, FailureKind
 
 from ..builders import launch, measurement, trial_of

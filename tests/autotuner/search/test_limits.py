@@ -9,6 +9,7 @@ from autoconf_launch.autotuner.search import FEWEST_TRIALS, NoRoom, SearchLimits
 from autoconf_launch.autotuner.space import PredictionTable, Record, Trial
 from autoconf_launch.launcher.report import stop_sentence
 
+from ...rows import some
 from ..conftest import candidate, out_of_memory, settings, small_space, steps_of
 
 SPACE = small_space(candidate(accumulation=64))
@@ -39,31 +40,27 @@ def stop(limits: SearchLimits, predictions: PredictionTable | None = None) -> St
 
 def test_a_budget_of_trials_counts_the_baseline() -> None:
     study = stop(SearchLimits(trials=4))
-    reason = study.stop_reason()
-    assert reason is not None
+    reason = some(study.stop_reason())
     assert (len(study.records), reason.kind) == (4, StopKind.BUDGET)
     assert stop_sentence(reason) == "The budget of 4 trials is spent."
 
 
 def test_a_search_without_gain_ends_after_a_few_trials_if_the_user_wants_that() -> None:
     study = stop(SearchLimits(least_gain=0.02), predict(1.0))
-    reason = study.stop_reason()
-    assert reason is not None
+    reason = some(study.stop_reason())
     assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
     assert len(stop(SearchLimits(), predict(1.0)).records) > FEWEST_TRIALS
 
 
 @pytest.mark.parametrize("predictions", [None, replace(predict(0.5), band=0.05)])
 def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable | None) -> None:
-    reason = stop(SearchLimits(least_gain=0.02), predictions).stop_reason()
-    assert reason is not None
+    reason = some(stop(SearchLimits(least_gain=0.02), predictions).stop_reason())
     assert reason.kind is not StopKind.GOOD_ENOUGH
 
 
 def test_money_and_time_are_no_errors_and_last_until_something_can_be_compared() -> None:
     limits, records = SearchLimits(seconds=5.0), stop(SearchLimits(trials=1)).records
-    reason = limits.stop_reason(5.0, records)
-    assert reason is not None
+    reason = some(limits.stop_reason(5.0, records))
     assert not reason.is_error
     assert limits.stop_reason(4.9, records) is None
     limits, study = SearchLimits(seconds=7.0, whole_s=10.0), stop(SearchLimits(trials=2))

@@ -4,6 +4,7 @@ from autoconf_launch.autotuner.search import ListedStudy, StopKind
 from autoconf_launch.autotuner.space import FailedTrial, Record, Trial
 from autoconf_launch.core import Failure, FailureKind, MemoryUse
 
+from ...rows import some
 from ..builders import launch, layout_of, measurement, trial_of
 
 
@@ -37,8 +38,7 @@ def test_trials_come_in_the_given_order_until_all_were_told() -> None:
     (one,) = asked.ask(1, 0.0)
     assert asked.stop_reason() is None
     asked.tell(measure(one, 1.0))
-    stop = asked.stop_reason()
-    assert stop is not None
+    stop = some(asked.stop_reason())
     assert not stop.is_error
 
 
@@ -58,8 +58,7 @@ def test_a_failure_of_the_first_ends_only_a_search_without_others() -> None:
     asked = study(trial(0))
     (one,) = asked.ask(1, 0.0)
     asked.tell(failure(one, FailureKind.CRASHED))
-    stop = asked.stop_reason()
-    assert stop is not None
+    stop = some(asked.stop_reason())
     assert stop.kind is StopKind.NOTHING_MEASURED
 
 

@@ -8,15 +8,12 @@ import pytest
 from autoconf_launch.autotuner.measurement import PRIOR, t_quantile
 from autoconf_launch.autotuner.search import OptimalityBound
 from autoconf_launch.autotuner.search.optimality_bound import CONFIDENCE, bound_gain
-from autoconf_launch.autotuner.space import (
-    OBJECTIVES,
-    Record,
-)
+from autoconf_launch.autotuner.space import OBJECTIVES, Record
 from autoconf_launch.autotuner.strategies import CurveGains
 from autoconf_launch.core import Layout, MemoryUse
 from autoconf_launch.launcher.report import bound_text
 
-from ...rows import rows
+from ...rows import rows, some
 from ..builders import launch, layout_of, measurement, prediction_table, table, trial_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -53,9 +50,7 @@ def gains(most: tuple[float, ...], doubt: float = 0.0) -> CurveGains:
 
 
 def find(*predicted_s: float, **others: object) -> OptimalityBound:
-    result = certificate(*predicted_s, **others)  # type: ignore[arg-type]
-    assert result is not None
-    return result
+    return some(certificate(*predicted_s, **others))  # type: ignore[arg-type]
 
 
 def test_a_bound_that_is_known_otherwise_counts_where_it_is_lower() -> None:

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.core import ConfigError, FailureKind
 from autoconf_launch.launcher.report import stop_sentence
 
-from ...rows import rows
+from ...rows import rows, some
 from ..builders import prediction_table
 from ..conftest import (
     Answer,
@@ -44,9 +44,7 @@ def run(answer: Answer, space: SearchSpace | None = None, slots: int = 1, **give
 
 
 def end(loop: Loop) -> StopReason:
-    reason = loop.study.stop_reason()
-    assert reason is not None
-    return reason
+    return some(loop.study.stop_reason())
 
 
 def best(loop: Loop) -> Trial:
@@ -279,8 +277,7 @@ def test_a_spent_budget_ends_the_study_with_what_it_has() -> None:
     limits = SearchLimits(seconds=10.0)
     asked = measured_baseline(Study(small_space(), None, settings(), limits=limits))
     assert asked.ask(1, 10.0) == ()
-    reason = asked.stop_reason()
-    assert reason is not None
+    reason = some(asked.stop_reason())
     assert (reason.kind, reason.is_error) == (StopKind.BUDGET, False)
 
 

@@ -6,12 +6,7 @@ import pytest
 
 from autoconf_launch.autotuner.search import drift
 from autoconf_launch.autotuner.search.repeats import Repeats, is_surprise
-from autoconf_launch.autotuner.space import (
-    OBJECTIVES,
-    Conditions,
-    GpuState,
-    Record,
-)
+from autoconf_launch.autotuner.space import OBJECTIVES, Conditions, GpuState, Record
 from autoconf_launch.core import Layout
 
 from ..builders import launch, measurement, trial_of

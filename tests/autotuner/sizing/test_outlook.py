@@ -30,6 +30,7 @@ from autoconf_launch.core import ConfigError, Degrees, Offload
 from autoconf_launch.launcher.estimates import usual_training
 from autoconf_launch.tuning_spaces import machine, usable_bytes
 
+from ...rows import some
 from .expected import model
 
 _A100 = "A100-SXM-80GB"
@@ -39,9 +40,7 @@ BAND = SpeedBand(slowest=0.8, fastest=1.25, source="made up")
 
 
 def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved:
-    done = speed(nodes, size_b, **changes)
-    assert done is not None
-    return done
+    return some(speed(nodes, size_b, **changes))
 
 
 def speed(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
@@ -86,8 +85,7 @@ def test_it_is_the_fastest_one_that_a_search_would_run_and_that_surely_fits() ->
         most=1,
         rules=search_rules(8, degrees),
     )
-    best = plan(question).surely
-    assert best is not None
+    best = some(plan(question).surely)
     assert (done.layout, done.step_s) == (best.layout, best.step_s)
 
 
@@ -156,8 +154,7 @@ def test_a_wrong_assumption_is_refused(name: str, value: float) -> None:
 
 @given(st.floats(0.1, 100), st.floats(0.5, 50))
 def test_the_size_for_some_days_takes_nearly_those(start: float, days: float) -> None:
-    size = size_for_days(start, days, lambda size_b: 0.7 * size_b)
-    assert size is not None
+    size = some(size_for_days(start, days, lambda size_b: 0.7 * size_b))
     assert 0.7 * size <= days + 0.01
     assert 0.7 * size == pytest.approx(days, rel=0.06, abs=0.02)
 

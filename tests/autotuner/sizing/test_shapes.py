@@ -10,6 +10,7 @@ from autoconf_launch.autotuner.sizing import Family, Shape, nemo_parameters_b
 from autoconf_launch.autotuner.sizing.shapes import layers_for
 from autoconf_launch.core import ConfigError
 
+from ...rows import some
 from .expected import model, rows
 
 LAYERS = [
@@ -43,8 +44,7 @@ def test_layers_are_those_that_nemo_finds(
 
 @pytest.mark.parametrize("row", rows("expected_param_count.csv"), ids=str)
 def test_parameters_are_counted_as_nemo_does(row: dict[str, str]) -> None:
-    rules = Family(row["family"]).rules
-    assert rules is not None
+    rules = some(Family(row["family"]).rules)
     shape = Shape(
         layers=int(row["layers"]),
         hidden=int(row["hidden"]),
@@ -70,8 +70,7 @@ def test_parameters_are_counted_as_nemo2_does(
     family: str, vocabulary: int, sequence: int, shape: tuple[int, ...], size_b: float
 ) -> None:
     """Values of NVIDIA's unit tests, which round to two digits."""
-    rules = Family(family).rules
-    assert rules is not None
+    rules = some(Family(family).rules)
     layers, hidden, heads, ffn, kv = shape
     made = Shape(layers=layers, hidden=hidden, heads=heads, ffn=ffn, kv=kv, learning_rate=0.0)
     assert round(nemo_parameters_b(rules, made, vocabulary, sequence), 2) == size_b

@@ -3,6 +3,8 @@ import pytest
 from autoconf_launch.autotuner.space import SearchBudget, longer_budget, parse_budget, parse_share
 from autoconf_launch.core import ConfigError
 
+from ...rows import some
+
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
@@ -57,6 +59,5 @@ def test_what_is_no_share_is_refused_by_its_flag(text: str) -> None:
 )
 def test_a_longer_budget_is_a_round_time_that_can_be_typed(seconds: float, text: str) -> None:
     assert longer_budget(seconds) == text
-    found = parse_budget(text).seconds
-    assert found is not None
+    found = some(parse_budget(text).seconds)
     assert found >= seconds

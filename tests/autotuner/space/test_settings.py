@@ -5,6 +5,8 @@ import pytest
 from autoconf_launch.autotuner.space import AutotuningSettings, parse_settings
 from autoconf_launch.core import ConfigError, Grade, ModelSpec
 
+from ...rows import some
+
 
 @pytest.mark.parametrize(
     ("section", "says"),
@@ -46,9 +48,7 @@ def test_flags_give_text() -> None:
 
 
 def know(**info: Any) -> ModelSpec:
-    spec = parse_settings({"model_info": info}).known_model()
-    assert spec is not None
-    return spec
+    return some(parse_settings({"model_info": info}).known_model())
 
 
 def test_a_model_is_known_as_far_as_its_info_says() -> None:

@@ -14,6 +14,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.autotuner.strategies import chance_to_fit, marginal_rows
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
+from ...rows import some
 from ..builders import launch, measurement, prediction_table, trial_of
 
 LIMIT = 1_000
@@ -24,8 +25,7 @@ def predictions(*peaks: float, limit: float | None = LIMIT) -> PredictionTable:
 
 
 def odds(*peaks: float, history: tuple[Record, ...] = ()) -> list[float]:
-    found = chance_to_fit(predictions(*peaks), history)
-    assert found is not None
+    found = some(chance_to_fit(predictions(*peaks), history))
     return [float(chance) for chance in found]
 
 
@@ -51,8 +51,7 @@ def test_chances_follow_predicted_needs_within_the_limit() -> None:
     assert chance_to_fit(predictions(5, limit=None), ()) is None
     memory = MemoryUse(free_before_bytes=1, peak_bytes=1, limit_bytes=10 * LIMIT)
     outcome = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1, memory=memory)
-    found = chance_to_fit(predictions(2000), (record(outcome, 1),))
-    assert found is not None
+    found = some(chance_to_fit(predictions(2000), (record(outcome, 1),)))
     assert found[0] > 0.99
 
 

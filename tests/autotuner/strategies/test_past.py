@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.space import (
-    OBJECTIVES,
-    Record,
-)
+from autoconf_launch.autotuner.space import OBJECTIVES, Record
 from autoconf_launch.autotuner.strategies import Ask, ModelBased, PastTime, load_strategy, times_of
 from autoconf_launch.autotuner.strategies.past import as_records
 from autoconf_launch.core import Candidate, Layout

@@ -7,10 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space import (
-    OBJECTIVES,
-    Floats,
-)
+from autoconf_launch.autotuner.space import OBJECTIVES, Floats
 from autoconf_launch.autotuner.strategies import costs, learn_costs, surrogate
 from autoconf_launch.autotuner.strategies.belief import Belief
 from autoconf_launch.core import Candidate, Layout

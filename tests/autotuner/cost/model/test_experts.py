@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Machine, rank_weights
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, rank_weights
 from autoconf_launch.autotuner.cost.kernel_times import (
     least_step_s,
     routed_weights,
@@ -21,34 +21,31 @@ from autoconf_launch.core import (
 )
 
 from ...builders import layouts
+from .conftest import GPT, MACHINE, WORKLOAD
 
 FULL = {"recompute": Recompute.FULL}
 
 
 @pytest.fixture
-def sparse(workload: Workload, gpt: Architecture) -> Workload:
+def sparse() -> Workload:
     """Equal tokens for each of 64 small experts."""
-    return replace(workload, model=replace(gpt, experts=Experts(count=64, per_token=4, ffn=1024)))
+    return replace(WORKLOAD, model=replace(GPT, experts=Experts(count=64, per_token=4, ffn=1024)))
 
 
-def test_each_forward_pass_waits_for_the_counts_of_experts(
-    sparse: Workload, machine: Machine
-) -> None:
+def test_each_forward_pass_waits_for_the_counts_of_experts(sparse: Workload) -> None:
     columns = layouts("micro=8", {"micro_batch": 8, **FULL})
-    without = replace(machine, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
-    waits = step_parts(columns, sparse, machine).step_s_C
+    without = replace(MACHINE, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
+    waits = step_parts(columns, sparse, MACHINE).step_s_C
     waits = waits - step_parts(columns, sparse, without).step_s_C
     assert waits == pytest.approx([24 * DEFAULT_PHYSICS.routing_s * n for n in (1, 2)])
 
 
-def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(
-    sparse: Workload, machine: Machine
-) -> None:
+def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(sparse: Workload) -> None:
     """16 ranks with different experts exchange none of them."""
     old = replace(sparse, software=Software(flash_attention=False))
     columns = layouts(*(f"dp=16 ep={ep}" for ep in (16, 8)))
-    apart_s, alike_s = gradient_exchange_s(columns, old, machine, np.zeros(2))
-    card = machine.node_network_bytes_per_s / 8 * DEFAULT_PHYSICS.network_fraction
+    apart_s, alike_s = gradient_exchange_s(columns, old, MACHINE, np.zeros(2))
+    card = MACHINE.node_network_bytes_per_s / 8 * DEFAULT_PHYSICS.network_fraction
     gradients = 2 * routed_weights(columns, old)[1]
     assert alike_s - apart_s == pytest.approx(gradients / card, rel=0.01)
 
@@ -71,19 +68,19 @@ def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
 
 @pytest.mark.parametrize("framework", [Framework.MEGATRON, Framework.FSDP])
 def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
-    sparse: Workload, machine: Machine, framework: Framework
+    sparse: Workload, framework: Framework
 ) -> None:
     near = layouts("dp=16 ep=8 micro=4")
     far = layouts("dp=16 ep=16 micro=4")
     of = replace(sparse, software=Software(framework=framework))
-    more = [step_parts(x, of, machine).communication_s_C[0] for x in (near, far)]
+    more = [step_parts(x, of, MACHINE).communication_s_C[0] for x in (near, far)]
     if framework is Framework.FSDP:
         assert more[1] > 2 * more[0]
     else:
         assert more[1] < 2 * more[0]
 
 
-def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload, machine: Machine) -> None:
+def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload) -> None:
     columns = layouts(
         *(
             f"dp=16 ep={ep} zero={zero} acc={n}"
@@ -92,43 +89,37 @@ def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload, machine: Machine
             for n in (1, 16)
         )
     )
-    predicted = step_parts(columns, sparse, machine).step_s_C
-    assert (least_step_s(columns, sparse, machine) < predicted).all()
+    predicted = step_parts(columns, sparse, MACHINE).step_s_C
+    assert (least_step_s(columns, sparse, MACHINE) < predicted).all()
 
 
-def test_sharded_experts_are_gathered_from_ranks_with_the_same(
-    sparse: Workload, machine: Machine
-) -> None:
+def test_sharded_experts_are_gathered_from_ranks_with_the_same(sparse: Workload) -> None:
     whole = {"data_parallel": 16, "zero_stage": 3}
     columns = layouts(whole, {**whole, "expert_parallel": 16})
-    seconds_C = step_parts(columns, sparse, machine).communication_s_C
+    seconds_C = step_parts(columns, sparse, MACHINE).communication_s_C
     assert np.isfinite(seconds_C).all()
     assert seconds_C[1] < 0.5 * seconds_C[0]
 
 
-def test_layers_with_a_window_or_a_state_take_their_share(
-    workload: Workload, machine: Machine, gpt: Architecture
-) -> None:
+def test_layers_with_a_window_or_a_state_take_their_share() -> None:
     columns = layouts("micro=4")
-    long = replace(workload, sequence_length=16384)
+    long = replace(WORKLOAD, sequence_length=16384)
 
     def seconds(model: Architecture) -> float:
-        return float(step_parts(columns, replace(long, model=model), machine).step_s_C[0])
+        return float(step_parts(columns, replace(long, model=model), MACHINE).step_s_C[0])
 
-    full, windowed = seconds(gpt), seconds(replace(gpt, window=128))
-    half = seconds(replace(gpt, window=128, full_every=2))
+    full, windowed = seconds(GPT), seconds(replace(GPT, window=128))
+    half = seconds(replace(GPT, window=128, full_every=2))
     assert half == pytest.approx((full + windowed) / 2, rel=0.01)
     state = StateMixer(key_heads=8, key_head=128, value_heads=16, value_head=128)
-    assert seconds(replace(gpt, state=state)) < full
+    assert seconds(replace(GPT, state=state)) < full
 
 
-def test_a_further_prediction_makes_logits_once_more(
-    workload: Workload, machine: Machine, gpt: Architecture
-) -> None:
-    columns, twice = layouts("micro=4"), replace(gpt, predictions=1)
+def test_a_further_prediction_makes_logits_once_more() -> None:
+    columns, twice = layouts("micro=4"), replace(GPT, predictions=1)
     one, two = (
-        float(step_parts(columns, replace(workload, model=m), machine).ideal_s_C[0])
-        for m in (gpt, twice)
+        float(step_parts(columns, replace(WORKLOAD, model=m), MACHINE).ideal_s_C[0])
+        for m in (GPT, twice)
     )
-    logits = 6 * 4 * workload.sequence_length * gpt.hidden * gpt.vocabulary
+    logits = 6 * 4 * WORKLOAD.sequence_length * GPT.hidden * GPT.vocabulary
     assert two - one == pytest.approx(logits / 100e12, rel=0.01)

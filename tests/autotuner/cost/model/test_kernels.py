@@ -5,8 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Kernels, Machine, peak_flops_per_s
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Kernels, peak_flops_per_s
 from autoconf_launch.core import Precision
+
+from .conftest import MACHINE
 
 PLAIN = replace(
     DEFAULT_PHYSICS, sustained=1.0, kernel_s=0.0, depth_half=0.0, split_efficiency=0.01
@@ -14,8 +16,8 @@ PLAIN = replace(
 """No overhead and no cutting along k, so that only tiles and waves are seen."""
 
 
-def test_products_fill_whole_tiles_and_waves_unless_memory_bounds_them(machine: Machine) -> None:
-    kernels = Kernels(accelerator=machine.accelerator, physics=PLAIN)
+def test_products_fill_whole_tiles_and_waves_unless_memory_bounds_them() -> None:
+    kernels = Kernels(accelerator=MACHINE.accelerator, physics=PLAIN)
     m, n, k = 256 * 10, 128 * 10, 4096  # 100 tiles on 100 multiprocessors
     assert float(kernels.product_s(m, n, k)) == pytest.approx(2 * m * n * k / 100e12)
     whole, more = kernels.product_s(np.array([2560, 2816]), 1280, 4096)
@@ -27,9 +29,9 @@ def test_products_fill_whole_tiles_and_waves_unless_memory_bounds_them(machine: 
     assert float(kernels.product_s(1, 65536, 65536)) >= least
 
 
-def test_tiles_fill_longer_where_memory_is_slower_beside_the_arithmetic(machine: Machine) -> None:
+def test_tiles_fill_longer_where_memory_is_slower_beside_the_arithmetic() -> None:
     slow, fast = (
-        replace(machine.accelerator, half_flops_per_s=rate, memory_bytes_per_s=2e12)
+        replace(MACHINE.accelerator, half_flops_per_s=rate, memory_bytes_per_s=2e12)
         for rate in (100e12, 900e12)
     )
     small, large = (
@@ -39,13 +41,13 @@ def test_tiles_fill_longer_where_memory_is_slower_beside_the_arithmetic(machine:
     assert large > 2 * small
 
 
-def test_a_gpu_without_fp8_computes_in_16_bits(machine: Machine) -> None:
-    gpu = replace(machine.accelerator, fp8_flops_per_s=None)
+def test_a_gpu_without_fp8_computes_in_16_bits() -> None:
+    gpu = replace(MACHINE.accelerator, fp8_flops_per_s=None)
     assert peak_flops_per_s(gpu, Precision.FP8) == gpu.half_flops_per_s
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(m=st.integers(1, 1 << 16), n=st.integers(1, 1 << 14), k=st.integers(1, 1 << 14))
-def test_no_product_beats_the_datasheet(machine: Machine, m: int, n: int, k: int) -> None:
-    kernels = Kernels(accelerator=machine.accelerator, physics=DEFAULT_PHYSICS)
+def test_no_product_beats_the_datasheet(m: int, n: int, k: int) -> None:
+    kernels = Kernels(accelerator=MACHINE.accelerator, physics=DEFAULT_PHYSICS)
     assert float(kernels.product_s(m, n, k)) >= 2.0 * m * n * k / 100e12

@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.cost.kernel_times import least_step_s
 from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.core import (
-    Architecture,
     Experts,
     Offload,
     Precision,
@@ -25,6 +24,7 @@ from autoconf_launch.core import (
 )
 
 from ...builders import layouts
+from .conftest import GPT, MACHINE, WORKLOAD
 
 MANY = (
     {"data_parallel": 8, "micro_batch": 4},
@@ -41,84 +41,70 @@ def seconds(layouts: LayoutColumns, workload: Workload, machine: Machine) -> lis
     return [float(x) for x in step_parts(layouts, workload, machine).step_s_C]
 
 
-def test_one_row_is_what_it_is_among_others_within_its_bounds(
-    workload: Workload, machine: Machine
-) -> None:
-    together = seconds(layouts(*MANY), workload, machine)
-    alone = [seconds(layouts(one), workload, machine)[0] for one in MANY]
+def test_one_row_is_what_it_is_among_others_within_its_bounds() -> None:
+    together = seconds(layouts(*MANY), WORKLOAD, MACHINE)
+    alone = [seconds(layouts(one), WORKLOAD, MACHINE)[0] for one in MANY]
     assert together == pytest.approx(alone)
     columns = layouts(*MANY)
-    predicted = np.array(seconds(columns, workload, machine))
-    assert (least_step_s(columns, workload, machine) < predicted).all()
-    parts = step_parts(layouts(*MANY), workload, machine)
+    predicted = np.array(seconds(columns, WORKLOAD, MACHINE))
+    assert (least_step_s(columns, WORKLOAD, MACHINE) < predicted).all()
+    parts = step_parts(layouts(*MANY), WORKLOAD, MACHINE)
     assert all((getattr(parts, part.name) >= -1e-12).all() for part in fields(StepParts))
 
 
 @pytest.mark.parametrize("larger", [{"accumulation": 2}, {"micro_batch": 2}])
-def test_more_samples_take_longer(
-    workload: Workload, machine: Machine, larger: dict[str, int]
-) -> None:
-    few, many = seconds(layouts("", larger), workload, machine)
+def test_more_samples_take_longer(larger: dict[str, int]) -> None:
+    few, many = seconds(layouts("", larger), WORKLOAD, MACHINE)
     assert many > few
 
 
-def test_recomputation_takes_a_third_longer_and_of_half_the_layers_half_of_it(
-    workload: Workload, machine: Machine
-) -> None:
+def test_recomputation_takes_a_third_longer_and_of_half_the_layers_half_of_it() -> None:
     columns = layouts("micro=8", "micro=8 recompute=full")
-    without, full = seconds(columns, workload, machine)
+    without, full = seconds(columns, WORKLOAD, MACHINE)
     assert 1.2 < full / without < 1.4
     columns = layouts("recompute=full")
     half = replace(columns, recompute_layers_C=np.array([12]))
     none = layouts("")
-    between = (seconds(columns, workload, machine)[0] + seconds(none, workload, machine)[0]) / 2
-    assert seconds(half, workload, machine)[0] == pytest.approx(between)
+    between = (seconds(columns, WORKLOAD, MACHINE)[0] + seconds(none, WORKLOAD, MACHINE)[0]) / 2
+    assert seconds(half, WORKLOAD, MACHINE)[0] == pytest.approx(between)
 
 
-def test_small_work_waits_for_the_host_unless_compiled(
-    workload: Workload, machine: Machine
-) -> None:
-    small = replace(workload, sequence_length=64)
-    parts = step_parts(layouts("acc=8"), small, machine)
+def test_small_work_waits_for_the_host_unless_compiled() -> None:
+    small = replace(WORKLOAD, sequence_length=64)
+    parts = step_parts(layouts("acc=8"), small, MACHINE)
     assert parts.launch_s_C[0] > parts.ideal_s_C[0]
     compiled = replace(small, software=Software(compiled=True))
     columns = layouts("acc=8")
-    assert seconds(columns, compiled, machine) < seconds(columns, small, machine)
+    assert seconds(columns, compiled, MACHINE) < seconds(columns, small, MACHINE)
 
 
-def test_fp8_is_faster_on_large_products_only(workload: Workload, machine: Machine) -> None:
-    large = replace(workload, model=replace(workload.architecture, hidden=8192, ffn=32768))
+def test_fp8_is_faster_on_large_products_only() -> None:
+    large = replace(WORKLOAD, model=replace(WORKLOAD.architecture, hidden=8192, ffn=32768))
     columns = layouts("micro=8")
     fp8 = replace(large, precision=Precision.FP8, software=Software(transformer_engine=True))
-    assert seconds(columns, fp8, machine) < seconds(columns, large, machine)
+    assert seconds(columns, fp8, MACHINE) < seconds(columns, large, MACHINE)
 
 
-def test_attention_is_slow_for_odd_heads_and_without_flash(
-    workload: Workload, machine: Machine
-) -> None:
-    plain = replace(workload, software=Software(flash_attention=False))
+def test_attention_is_slow_for_odd_heads_and_without_flash() -> None:
+    plain = replace(WORKLOAD, software=Software(flash_attention=False))
     odd = replace(plain, model=replace(plain.architecture, head=126))
     columns = layouts("micro=4")
-    assert seconds(columns, odd, machine)[0] > 1.1 * seconds(columns, plain, machine)[0]
-    old = replace(machine, accelerator=replace(machine.accelerator, flash=0.0))
-    assert seconds(columns, workload, old) == seconds(columns, plain, old)
+    assert seconds(columns, odd, MACHINE)[0] > 1.1 * seconds(columns, plain, MACHINE)[0]
+    old = replace(MACHINE, accelerator=replace(MACHINE.accelerator, flash=0.0))
+    assert seconds(columns, WORKLOAD, old) == seconds(columns, plain, old)
 
 
-def test_experts_cost_what_their_chosen_ones_do(
-    workload: Workload, machine: Machine, gpt: Architecture
-) -> None:
-    sparse = replace(gpt, experts=Experts(count=64, per_token=1, ffn=gpt.ffn))
-    dense = step_parts(layouts("micro=8"), workload, machine)
-    routed = step_parts(layouts("micro=8"), replace(workload, model=sparse), machine)
+def test_experts_cost_what_their_chosen_ones_do() -> None:
+    sparse = replace(GPT, experts=Experts(count=64, per_token=1, ffn=GPT.ffn))
+    dense = step_parts(layouts("micro=8"), WORKLOAD, MACHINE)
+    routed = step_parts(layouts("micro=8"), replace(WORKLOAD, model=sparse), MACHINE)
     assert routed.ideal_s_C[0] == pytest.approx(dense.ideal_s_C[0], rel=0.01)
     assert routed.step_s_C[0] > dense.step_s_C[0]
 
 
-def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate(
-    workload: Workload, machine: Machine
-) -> None:
-    parts = step_parts(layouts("micro=2"), workload, machine)
-    flops = 3 * 2 * workload.sequence_length * forward_flops_per_token(workload)
+def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate() -> None:
+    parts = step_parts(layouts("micro=2"), WORKLOAD, MACHINE)
+    flops = 3 * 2 * WORKLOAD.sequence_length * forward_flops_per_token(WORKLOAD)
     assert parts.ideal_s_C[0] == pytest.approx(flops / 100e12, rel=0.02)
 
 
@@ -132,9 +118,7 @@ def test_equal_inner_layouts_are_worked_out_once_whatever_their_size() -> None:
     assert inner.micro_U[which].tolist() == list(sizes)
 
 
-def test_axes_that_broadcast_give_what_a_flat_table_gives(
-    workload: Workload, machine: Machine
-) -> None:
+def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
     kinds = (Recompute.NONE, Recompute.FULL)
     flat = layouts(
         *({"tensor_parallel": t, "recompute": kind} for kind in kinds for t in (1, 2, 4))
@@ -149,31 +133,27 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives(
             "recompute_C": flat.recompute_C[::3][:, None],
         }
     )
-    found = step_parts(axes, workload, machine).step_s_C
-    assert found.reshape(-1).tolist() == step_parts(flat, workload, machine).step_s_C.tolist()
+    found = step_parts(axes, WORKLOAD, MACHINE).step_s_C
+    assert found.reshape(-1).tolist() == step_parts(flat, WORKLOAD, MACHINE).step_s_C.tolist()
 
 
-def test_sharded_weights_are_gathered_from_context_ranks_too(
-    workload: Workload, machine: Machine
-) -> None:
+def test_sharded_weights_are_gathered_from_context_ranks_too() -> None:
     columns = layouts(
         "cp=8 zero=3 acc=8",
         "cp=8 zero=1 acc=8",
     )
     gathered, whole = step_parts(
-        columns, replace(workload, sequence_length=256), machine
+        columns, replace(WORKLOAD, sequence_length=256), MACHINE
     ).communication_s_C
     assert gathered > 2 * whole
 
 
-def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch(
-    workload: Workload, machine: Machine
-) -> None:
+def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch() -> None:
     away = {"zero_stage": 3, "offload": Offload.PARAMETERS}
     stay = {"zero_stage": 3, "offload": Offload.OPTIMIZER}
     columns = layouts(away, stay, {**away, "accumulation": 4}, {**stay, "accumulation": 4})
-    seconds_C = step_parts(columns, workload, machine).communication_s_C
+    seconds_C = step_parts(columns, WORKLOAD, MACHINE).communication_s_C
     once, four = seconds_C[0] - seconds_C[1], seconds_C[2] - seconds_C[3]
-    weights = rank_weights(columns, workload)[0]
+    weights = rank_weights(columns, WORKLOAD)[0]
     assert once == pytest.approx(weights * 2 * 3 / DEFAULT_PHYSICS.host_link_bytes_per_s)
     assert four == pytest.approx(4 * once)

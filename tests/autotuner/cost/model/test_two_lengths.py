@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.sizing import Family, SampleShape, step_flops
 from autoconf_launch.core import Software, Workload
 
 from ...builders import architecture, layouts
+from .conftest import MACHINE, WORKLOAD
 
 T5_3B = architecture(
     "t5",
@@ -28,9 +29,9 @@ READ = 512
 
 
 @pytest.fixture
-def t5(workload: Workload) -> Workload:
+def t5() -> Workload:
     return replace(
-        workload,
+        WORKLOAD,
         model=T5_3B,
         sequence_length=READ,
         software=Software(flash_attention=False),
@@ -42,7 +43,7 @@ def parts(workload: Workload, machine: Machine) -> StepParts:
     return step_parts(layouts("micro=8"), workload, machine)
 
 
-def test_operations_are_those_that_nvidia_counts(t5: Workload, machine: Machine) -> None:
+def test_operations_are_those_that_nvidia_counts(t5: Workload) -> None:
     """NVIDIA's count has no causal mask, ours has; scores are a small part."""
     shape = SampleShape(
         family=Family("t5"),
@@ -53,23 +54,21 @@ def test_operations_are_those_that_nvidia_counts(t5: Workload, machine: Machine)
         sequence=READ,
         decoder_sequence=128,
     )
-    ideal_s = parts(t5, machine).ideal_s_C[0]
+    ideal_s = parts(t5, MACHINE).ideal_s_C[0]
     assert ideal_s == pytest.approx(step_flops(shape, 8) / 100e12, rel=0.01)
 
 
-def test_a_shorter_decoder_makes_a_faster_step_and_none_beats_its_bound(
-    t5: Workload, machine: Machine
-) -> None:
+def test_a_shorter_decoder_makes_a_faster_step_and_none_beats_its_bound(t5: Workload) -> None:
     times = [
-        parts(replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
+        parts(replace(t5, decoder_sequence_length=written), MACHINE).step_s_C[0]
         for written in (32, 128, 256)
     ]
     assert times == sorted(times)
     assert times[0] < times[-1]
     equal, unset = (
-        parts(replace(t5, decoder_sequence_length=written), machine).step_s_C[0]
+        parts(replace(t5, decoder_sequence_length=written), MACHINE).step_s_C[0]
         for written in (READ, None)
     )
     assert equal == unset
     columns = layouts("micro=8", "tp=4", "dp=8")
-    assert (least_step_s(columns, t5, machine) < step_parts(columns, t5, machine).step_s_C).all()
+    assert (least_step_s(columns, t5, MACHINE) < step_parts(columns, t5, MACHINE).step_s_C).all()
