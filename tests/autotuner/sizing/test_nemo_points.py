@@ -7,65 +7,14 @@ import pytest
 from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.tuning_spaces.recommend_tables import search_config
 
+from .expected import rows
 from .searches import candidates, mesh, nemo_points, shape
 
-COUNTS = {
-    "gpt3/0.126b": 7,
-    "gpt3/0.843b": 7,
-    "gpt3/2b": 12,
-    "gpt3/5b": 12,
-    "gpt3/8b": 12,
-    "gpt3/20b": 15,
-    "gpt3/43b": 18,
-    "gpt3/175b": 9,
-    "gpt3/unknown_size": 16,
-    "t5/0.22b": 49,
-    "t5/2.8b": 105,
-    "t5/11b": 98,
-    "t5/23.5b": 100,
-    "t5/41.2b": 175,
-    "mt5/0.17b": 35,
-    "mt5/0.39b": 35,
-    "mt5/3.2b": 105,
-    "mt5/11.9b": 56,
-    "mt5/24.65b": 100,
-    "mt5/42.54b": 175,
-    "bert/0.11b": 7,
-    "bert/4b": 12,
-    "bert/20b": 6,
-    "llama/llama3_8b": 14,
-    "llama/llama2_7b": 855,
-    "llama/llama2_13b": 234,
-    "llama/llama2_70b": 174,
-    "baichuan2/7b": 855,
-    "baichuan2/13b": 234,
-    "mixtral/3b": 24,
-    "mixtral/7b": 42,
-    "qwen2/4b": 4,
-    "qwen2/72b": 13,
-}
-"""Distinct points of NVIDIA's tool at 80 GB, of searches that none of its defects touches."""
-COUNTS_40GB = {
-    "gpt3/0.126b": 11,
-    "gpt3/0.843b": 11,
-    "gpt3/2b": 16,
-    "gpt3/5b": 15,
-    "gpt3/8b": 15,
-    "gpt3/20b": 30,
-    "gpt3/43b": 9,
-    "gpt3/175b": 10,
-    "gpt3/unknown_size": 18,
-}
 
-
-@pytest.mark.parametrize(("name", "count"), COUNTS.items())
-def test_there_are_as_many_points_as_nemo_has(name: str, count: int) -> None:
-    assert len(candidates(name)) == count
-
-
-@pytest.mark.parametrize(("name", "count"), COUNTS_40GB.items())
-def test_there_are_as_many_points_at_40_gb(name: str, count: int) -> None:
-    assert len(candidates(name, 40)) == count
+@pytest.mark.parametrize("row", rows("expected_points.csv"), ids=str)
+def test_there_are_as_many_points_as_nemo_has(row: dict[str, str]) -> None:
+    """Distinct points of NVIDIA's tool, of searches that none of its defects touches."""
+    assert len(candidates(row["name"], int(row["memory_gb"]))) == int(row["count"])
 
 
 BEYOND_NEMO = {"t5/100b", "t5/203b", "mt5/101.6b", "mt5/206b", "bert/100b"} | {

@@ -13,33 +13,15 @@ from autoconf_launch.core import ConfigError
 from ...rows import some
 from .expected import model, rows
 
-LAYERS = [
-    *[("gpt3", size, 2048, layers) for size, layers in ((0.126, 12), (5, 24), (8, 24), (20, 44))],
-    *[
-        ("gpt3", size, 2048, layers)
-        for size, layers in ((43, 52), (175, 96), (1.3, 24), (2.7, 32))
-    ],
-    *[("gpt3", size, 2048, layers) for size, layers in ((6.7, 32), (13, 40), (30, 36), (40, 48))],
-    *[
-        ("gpt3", size, 2048, layers)
-        for size, layers in ((65, 52), (80, 64), (150, 80), (530, 106))
-    ],
-    ("gpt3", 1000, 2048, 128),
-    ("gpt3", 0.843, 4096, 26),
-    ("gpt3", 2.0, 4096, 24),
-    *[("t5", size, 512, layers) for size, layers in ((0.22, 12), (2.8, 24), (11, 24))],
-    *[("t5", size, 512, layers) for size, layers in ((23.5, 36), (41.2, 48))],
-    *[("mt5", size, 512, layers) for size, layers in ((0.17, 8), (0.39, 12), (3.2, 24))],
-    *[("mt5", size, 512, layers) for size, layers in ((11.9, 24), (24.65, 36), (42.65, 48))],
-    *[("bert", size, 512, layers) for size, layers in ((0.11, 12), (4, 48), (20, 44), (100, 96))],
-]
 
-
-@pytest.mark.parametrize(("family", "size_b", "sequence", "layers"), LAYERS)
-def test_layers_are_those_that_nemo_finds(
-    family: str, size_b: float, sequence: int, layers: int
+@pytest.mark.parametrize("row", rows("expected_layers.csv"), ids=str)
+def test_layers_are_those_that_nemo_finds_and_the_count_is_within_a_twentieth(
+    row: dict[str, str],
 ) -> None:
-    assert model(family, size_b, sequence).shape.layers == layers
+    size_b = float(row["size_b"])
+    found = model(row["family"], size_b, int(row["sequence"]))
+    assert found.shape.layers == int(row["layers"])
+    assert found.exact_count / 1e9 == pytest.approx(size_b, rel=0.05)
 
 
 @pytest.mark.parametrize("row", rows("expected_param_count.csv"), ids=str)
@@ -74,13 +56,6 @@ def test_parameters_are_counted_as_nemo2_does(
     layers, hidden, heads, ffn, kv = shape
     made = Shape(layers=layers, hidden=hidden, heads=heads, ffn=ffn, kv=kv, learning_rate=0.0)
     assert round(nemo_parameters_b(rules, made, vocabulary, sequence), 2) == size_b
-
-
-@pytest.mark.parametrize(("family", "size_b", "sequence", "layers"), LAYERS)
-def test_the_exact_count_is_within_a_twentieth(
-    family: str, size_b: float, sequence: int, layers: int
-) -> None:
-    assert model(family, size_b, sequence).exact_count / 1e9 == pytest.approx(size_b, rel=0.05)
 
 
 @pytest.mark.parametrize(

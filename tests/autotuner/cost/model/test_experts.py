@@ -17,7 +17,6 @@ from autoconf_launch.core import (
     Recompute,
     Software,
     StateMixer,
-    Workload,
 )
 
 from ...builders import layouts
@@ -26,23 +25,21 @@ from .conftest import GPT, MACHINE, WORKLOAD
 FULL = {"recompute": Recompute.FULL}
 
 
-@pytest.fixture
-def sparse() -> Workload:
-    """Equal tokens for each of 64 small experts."""
-    return replace(WORKLOAD, model=replace(GPT, experts=Experts(count=64, per_token=4, ffn=1024)))
+SPARSE = replace(WORKLOAD, model=replace(GPT, experts=Experts(count=64, per_token=4, ffn=1024)))
+"""Equal tokens for each of 64 small experts."""
 
 
-def test_each_forward_pass_waits_for_the_counts_of_experts(sparse: Workload) -> None:
+def test_each_forward_pass_waits_for_the_counts_of_experts() -> None:
     columns = layouts("micro=8", {"micro_batch": 8, **FULL})
     without = replace(MACHINE, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
-    waits = step_parts(columns, sparse, MACHINE).step_s_C
-    waits = waits - step_parts(columns, sparse, without).step_s_C
+    waits = step_parts(columns, SPARSE, MACHINE).step_s_C
+    waits = waits - step_parts(columns, SPARSE, without).step_s_C
     assert waits == pytest.approx([24 * DEFAULT_PHYSICS.routing_s * n for n in (1, 2)])
 
 
-def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(sparse: Workload) -> None:
+def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones() -> None:
     """16 ranks with different experts exchange none of them."""
-    old = replace(sparse, software=Software(flash_attention=False))
+    old = replace(SPARSE, software=Software(flash_attention=False))
     columns = layouts(*(f"dp=16 ep={ep}" for ep in (16, 8)))
     apart_s, alike_s = gradient_exchange_s(columns, old, MACHINE, np.zeros(2))
     card = MACHINE.node_network_bytes_per_s / 8 * DEFAULT_PHYSICS.network_fraction
@@ -50,17 +47,15 @@ def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(sparse: Wo
     assert alike_s - apart_s == pytest.approx(gradients / card, rel=0.01)
 
 
-def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
-    sparse: Workload,
-) -> None:
+def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same() -> None:
     columns = layouts(
         "dp=16 ep=8 zero=1",
         "dp=16 zero=1",
         "dp=16 ep=8",
     )
-    routed, all_of = routed_weights(columns, sparse), rank_weights(columns, sparse)
+    routed, all_of = routed_weights(columns, SPARSE), rank_weights(columns, SPARSE)
     assert routed.tolist() == [24 * 2 * 2048 * 1024 * n for n in (8, 64, 8)]
-    shares = updated_weights(columns, sparse) / columns.optimizer_shards_C
+    shares = updated_weights(columns, SPARSE) / columns.optimizer_shards_C
     assert shares == pytest.approx(
         [(all_of[0] - routed[0]) / 16 + routed[0] / 2, all_of[1] / 16, all_of[2]]
     )
@@ -68,11 +63,11 @@ def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
 
 @pytest.mark.parametrize("framework", [Framework.MEGATRON, Framework.FSDP])
 def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
-    sparse: Workload, framework: Framework
+    framework: Framework,
 ) -> None:
     near = layouts("dp=16 ep=8 micro=4")
     far = layouts("dp=16 ep=16 micro=4")
-    of = replace(sparse, software=Software(framework=framework))
+    of = replace(SPARSE, software=Software(framework=framework))
     more = [step_parts(x, of, MACHINE).communication_s_C[0] for x in (near, far)]
     if framework is Framework.FSDP:
         assert more[1] > 2 * more[0]
@@ -80,7 +75,7 @@ def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
         assert more[1] < 2 * more[0]
 
 
-def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload) -> None:
+def test_no_step_of_a_mixture_beats_its_bound() -> None:
     columns = layouts(
         *(
             f"dp=16 ep={ep} zero={zero} acc={n}"
@@ -89,14 +84,14 @@ def test_no_step_of_a_mixture_beats_its_bound(sparse: Workload) -> None:
             for n in (1, 16)
         )
     )
-    predicted = step_parts(columns, sparse, MACHINE).step_s_C
-    assert (least_step_s(columns, sparse, MACHINE) < predicted).all()
+    predicted = step_parts(columns, SPARSE, MACHINE).step_s_C
+    assert (least_step_s(columns, SPARSE, MACHINE) < predicted).all()
 
 
-def test_sharded_experts_are_gathered_from_ranks_with_the_same(sparse: Workload) -> None:
+def test_sharded_experts_are_gathered_from_ranks_with_the_same() -> None:
     whole = {"data_parallel": 16, "zero_stage": 3}
     columns = layouts(whole, {**whole, "expert_parallel": 16})
-    seconds_C = step_parts(columns, sparse, MACHINE).communication_s_C
+    seconds_C = step_parts(columns, SPARSE, MACHINE).communication_s_C
     assert np.isfinite(seconds_C).all()
     assert seconds_C[1] < 0.5 * seconds_C[0]
 

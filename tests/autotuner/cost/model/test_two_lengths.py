@@ -28,22 +28,20 @@ T5_3B = architecture(
 READ = 512
 
 
-@pytest.fixture
-def t5() -> Workload:
-    return replace(
-        WORKLOAD,
-        model=T5_3B,
-        sequence_length=READ,
-        software=Software(flash_attention=False),
-        decoder_sequence_length=128,
-    )
+T5 = replace(
+    WORKLOAD,
+    model=T5_3B,
+    sequence_length=READ,
+    software=Software(flash_attention=False),
+    decoder_sequence_length=128,
+)
 
 
 def parts(workload: Workload, machine: Machine) -> StepParts:
     return step_parts(layouts("micro=8"), workload, machine)
 
 
-def test_operations_are_those_that_nvidia_counts(t5: Workload) -> None:
+def test_operations_are_those_that_nvidia_counts() -> None:
     """NVIDIA's count has no causal mask, ours has; scores are a small part."""
     shape = SampleShape(
         family=Family("t5"),
@@ -54,21 +52,21 @@ def test_operations_are_those_that_nvidia_counts(t5: Workload) -> None:
         sequence=READ,
         decoder_sequence=128,
     )
-    ideal_s = parts(t5, MACHINE).ideal_s_C[0]
+    ideal_s = parts(T5, MACHINE).ideal_s_C[0]
     assert ideal_s == pytest.approx(step_flops(shape, 8) / 100e12, rel=0.01)
 
 
-def test_a_shorter_decoder_makes_a_faster_step_and_none_beats_its_bound(t5: Workload) -> None:
+def test_a_shorter_decoder_makes_a_faster_step_and_none_beats_its_bound() -> None:
     times = [
-        parts(replace(t5, decoder_sequence_length=written), MACHINE).step_s_C[0]
+        parts(replace(T5, decoder_sequence_length=written), MACHINE).step_s_C[0]
         for written in (32, 128, 256)
     ]
     assert times == sorted(times)
     assert times[0] < times[-1]
     equal, unset = (
-        parts(replace(t5, decoder_sequence_length=written), MACHINE).step_s_C[0]
+        parts(replace(T5, decoder_sequence_length=written), MACHINE).step_s_C[0]
         for written in (READ, None)
     )
     assert equal == unset
     columns = layouts("micro=8", "tp=4", "dp=8")
-    assert (least_step_s(columns, t5, MACHINE) < step_parts(columns, t5, MACHINE).step_s_C).all()
+    assert (least_step_s(columns, T5, MACHINE) < step_parts(columns, T5, MACHINE).step_s_C).all()
