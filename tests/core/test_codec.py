@@ -52,3 +52,10 @@ def test_nested_records_and_infinite_numbers_survive_json() -> None:
 def test_a_value_of_another_shape_is_refused_whole(value: object) -> None:
     with pytest.raises(DecodeError):
         decode(Failure, value)
+
+
+def test_what_no_file_takes_is_escaped() -> None:
+    failure = Failure(
+        kind=FailureKind.CRASHED, detail="bad \udc80 é", log_tail=("one \udcff", "two")
+    )
+    assert (failure.detail, failure.log_tail) == ("bad \\udc80 é", ("one \\udcff", "two"))

@@ -2,8 +2,15 @@ import csv
 
 import pytest
 
-from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces import accelerator_names, known_accelerator, machine
+from autoconf_launch.core import ConfigError, Device, Node
+from autoconf_launch.tuning_spaces import (
+    accelerator_names,
+    known_accelerator,
+    machine,
+    price,
+    with_links,
+)
+from autoconf_launch.tuning_spaces.clusters import prices
 from autoconf_launch.tuning_spaces.machines import _FOLDER, _plain
 
 
@@ -107,3 +114,30 @@ def test_fp32_is_no_faster_than_tensor_cores_make_it(name: str) -> None:
 @pytest.mark.parametrize("name", ["V100", "T4", "P40", "P100", "RTX-2080-Ti", "MI250X"])
 def test_gpus_before_ampere_have_no_tf32(name: str) -> None:
     assert machine(name).accelerator.tf32_flops_per_s is None
+
+
+def node(*names: str) -> Node:
+    return Node(host="here", devices=tuple(Device(name=n, memory_bytes=1) for n in names))
+
+
+def test_nodes_have_the_links_of_their_devices() -> None:
+    found = with_links(node(*["NVIDIA A100-SXM4-80GB"] * 8)).link_bytes_per_s
+    assert found == pytest.approx(300e9, rel=0.4)
+    found = with_links(node("cpu (x86_64)", "cpu (x86_64)"))
+    assert (found.link_bytes_per_s or 0) < 1e9 < 1e12 * (found.link_latency_s or 0)
+
+
+@pytest.mark.parametrize("names", [("Voodoo 3",), ("Tesla T4", "NVIDIA L4")])
+def test_nothing_is_said_of_unknown_or_unlike_gpus(names: tuple[str, ...]) -> None:
+    assert with_links(node(*names)) == node(*names)
+
+
+def test_prices_have_an_age_a_source_and_an_order() -> None:
+    years = [one.as_of for one in prices("A100-SXM-40GB")]
+    assert years[-1].startswith("2023")
+    found = price("H100-SXM-80GB")
+    assert found
+    assert (found.cloud, found.usd_per_gpu_hour) == ("lambda", 31.92 / 8)
+    for gpu in accelerator_names():
+        assert all(one.source and one.as_of for one in prices(gpu))
+    assert price("MI300X-192GB") is None

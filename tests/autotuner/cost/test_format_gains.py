@@ -13,13 +13,10 @@ def gains(now: Precision, step_s: float, gpu: str = "H100") -> dict[Precision, f
     return {one.precision: one.speed_up for one in found}
 
 
-def test_a_step_of_products_alone_gains_by_the_rates() -> None:
+def test_products_gain_by_the_rates_and_nothing_else() -> None:
     found = gains(Precision.FP32, FP32_S)
     for precision, rate in ((Precision.TF32, 494.5e12), (Precision.BF16, 989e12)):
         assert found[precision] == pytest.approx(rate * 0.803 * 0.867 * FP32_S / FLOPS, rel=0.01)
-
-
-def test_only_products_gain_and_only_from_what_is_left() -> None:
     assert gains(Precision.FP32, FP32_S + 1.0) == {}
     assert gains(Precision.TF32, FLOPS / 200e12).keys() == {Precision.BF16}
     assert gains(Precision.FP32, FLOPS / 13e12, "V100").keys() == {Precision.FP16}

@@ -22,7 +22,7 @@ def seconds(on: Machine, ranks: int, stride: int = 1) -> float:
     return float(ring_s(on, group, BUFFER)[0])
 
 
-def test_long_products_hold_what_the_power_limit_leaves() -> None:
+def test_formats_run_at_their_own_rates() -> None:
     gpu = machine("B200").accelerator
     kernels = Kernels(accelerator=gpu, physics=machine("B200").physics)
     long, short = (float(kernels.product_s(n, n, n)) for n in (16384, 1024))
@@ -30,6 +30,30 @@ def test_long_products_hold_what_the_power_limit_leaves() -> None:
     held = 2 * 16384**3 / long / gpu.half_flops_per_s
     assert held == pytest.approx(gpu.power_limited, rel=0.01)
     assert 2 * 1024**3 / short < gpu.half_flops_per_s * gpu.power_limited
+    accelerator, physics = machine("GB200").accelerator, machine("GB200").physics
+    kinds = (Precision.BF16, Precision.MXFP8, Precision.NVFP4)
+    taken = [
+        float(
+            Kernels(
+                accelerator=accelerator, physics=physics, precision=kind, transformer_engine=True
+            ).product_s(8192, 8192, 8192)
+        )
+        for kind in kinds
+    ]
+    assert taken == sorted(taken, reverse=True)
+    rates = [peak_flops_per_s(accelerator, kind) for kind in kinds]
+    assert rates == [2.5e15, 5e15, 10e15]
+    h100, v100 = machine("H100").accelerator, machine("V100").accelerator
+    assert peak_flops_per_s(h100, Precision.TF32) == pytest.approx(989e12 / 2, rel=1e-3)
+    assert peak_flops_per_s(v100, Precision.TF32) == peak_flops_per_s(v100, Precision.FP32)
+    assert peak_flops_per_s(v100, Precision.FP32) == 15.7e12
+    on = machine("H100")
+    in_fp32, in_bf16 = (
+        Kernels(accelerator=on.accelerator, physics=on.physics, precision=precision)
+        for precision in (Precision.FP32, Precision.BF16)
+    )
+    assert in_fp32.core.reached_flops_per_s == in_fp32.reached_flops_per_s
+    assert (in_fp32.widening, in_bf16.widening) == (2.0, 1.0)
 
 
 @pytest.mark.parametrize("name", ["B200", "B300", "GB200", "GB300"])
@@ -81,42 +105,12 @@ def test_a_gpu_computes_in_what_it_has_units_for(gpu: str, has: set[str]) -> Non
     assert {kind.value for kind in Precision if computes_in(accelerator, kind)} == has
 
 
-def test_fewer_bits_are_faster_each_at_its_own_rate() -> None:
-    accelerator, physics = machine("GB200").accelerator, machine("GB200").physics
-    kinds = (Precision.BF16, Precision.MXFP8, Precision.NVFP4)
-    taken = [
-        float(
-            Kernels(
-                accelerator=accelerator, physics=physics, precision=kind, transformer_engine=True
-            ).product_s(8192, 8192, 8192)
-        )
-        for kind in kinds
-    ]
-    assert taken == sorted(taken, reverse=True)
-    rates = [peak_flops_per_s(accelerator, kind) for kind in kinds]
-    assert rates == [2.5e15, 5e15, 10e15]
-
-
 @pytest.mark.parametrize(("gpu", "low", "high"), [("H100", 51e12, 55e12), ("A100", 18e12, 19e12)])
 def test_fp32_products_run_outside_the_tensor_cores(gpu: str, low: float, high: float) -> None:
     on = machine(gpu)
     kernels = Kernels(accelerator=on.accelerator, physics=on.physics, precision=Precision.FP32)
     reached = 2 * 8192**3 / float(kernels.product_s(8192, 8192, 8192))
     assert low < reached < high
-
-
-def test_attention_logits_and_products_in_fp32_run_at_its_rate() -> None:
-    h100, v100 = machine("H100").accelerator, machine("V100").accelerator
-    assert peak_flops_per_s(h100, Precision.TF32) == pytest.approx(989e12 / 2, rel=1e-3)
-    assert peak_flops_per_s(v100, Precision.TF32) == peak_flops_per_s(v100, Precision.FP32)
-    assert peak_flops_per_s(v100, Precision.FP32) == 15.7e12
-    on = machine("H100")
-    in_fp32, in_bf16 = (
-        Kernels(accelerator=on.accelerator, physics=on.physics, precision=precision)
-        for precision in (Precision.FP32, Precision.BF16)
-    )
-    assert in_fp32.core.reached_flops_per_s == in_fp32.reached_flops_per_s
-    assert (in_fp32.widening, in_bf16.widening) == (2.0, 1.0)
 
 
 def test_copies_leave_for_a_node_once_if_forwarded_and_inside_it_one_by_one() -> None:

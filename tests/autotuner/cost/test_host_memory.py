@@ -38,17 +38,14 @@ def test_offloaded_state_takes_published_bytes_a_weight() -> None:
     assert away == pytest.approx(16)
 
 
-def test_ranks_of_a_node_share_what_is_sharded() -> None:
+def test_ranks_of_a_node_share_what_is_sharded_and_trained() -> None:
     assert each(data_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(8 * 16)
     away = each(data_parallel=32, zero_stage=1, offload=Offload.OPTIMIZER)
     assert away == pytest.approx(16 / 4)
     assert each(pipeline_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(16)
     away = each(data_parallel=2, zero_stage=1, offload=Offload.OPTIMIZER)
     assert away == pytest.approx(16)
-
-
-def test_frozen_weights_have_no_state_on_the_host() -> None:
-    """Only adapters are updated there; ZeRO 3 moves the stored weights, too."""
+    # Only adapters are updated there; ZeRO 3 moves the stored weights, too.
     lora = replace(DEEPSPEED, lora_rank=16, weight_format=WeightFormat.NF4)
     assert each(lora, data_parallel=8, zero_stage=1, offload=Offload.OPTIMIZER) < 0.2
     stored = each(lora, data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS)

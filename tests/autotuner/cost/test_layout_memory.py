@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import memory_bytes
-from autoconf_launch.autotuner.cost.memory import peak_bytes
+from autoconf_launch.autotuner.cost.memory import broadcast_sum, peak_bytes
 from autoconf_launch.core import (
     Architecture,
     Experts,
@@ -112,10 +112,19 @@ def test_layers_keep_for_backward(words: str, kept: Any) -> None:
     assert parts(OLD, words)["kept"] == kept
 
 
-def test_full_recomputation_works_on_one_layer() -> None:
+def test_full_recomputation_works_on_one_layer_and_updates_after_activations() -> None:
     # one layer again, and gradients of 2 (2 h + 2 * 4 h) for each token, beyond 6 bytes for each
     # of 8 * 100 logits
     assert parts(OLD, "recompute=full")["working"] == 3360 + 8 * 2 * (20 + 80) - 4800
+    found = parts(replace(NEW, precision=Precision.FP16, sequence_length=1))
+    rest = sum(found[name] for name in ("norms", "attention", "mlp", "logits", "working"))
+    assert found["update"] == 4 * WEIGHTS - rest - found["embedding"]
+    workload = trainer("huggingface").apply_to(
+        Workload(model=named_model("gpt2"), sequence_length=1024, global_batch=8)
+    )
+    first, later = (memory_bytes(layouts(f"micro=4 acc={n}"), workload) for n in (1, 2))
+    assert first["gradients"].max() < later["gradients"].max()
+    assert first.peak_C[0] < later.peak_C[0]
 
 
 ENDS = [2 * 2330, 2 * 1330, 2 * 1330, 2 * 2350]
@@ -178,12 +187,6 @@ def test_a_mixture_keeps_less_without(
 ) -> None:
     more, less = map(parts, workloads, words)
     assert {name: more[name] - less[name] for name in differences} == differences
-
-
-def test_fp32_gradients_of_fp16_are_made_when_activations_are_gone() -> None:
-    found = parts(replace(NEW, precision=Precision.FP16, sequence_length=1))
-    rest = sum(found[name] for name in ("norms", "attention", "mlp", "logits", "working"))
-    assert found["update"] == 4 * WEIGHTS - rest - found["embedding"]
 
 
 LAYOUTS = st.builds(
@@ -296,10 +299,11 @@ def test_torchtune_s_published_peaks_are_met(
     assert found / 2**30 == pytest.approx(published_gib, rel=0.07)
 
 
-def test_gradients_of_several_micro_batches_stay_beside_activations() -> None:
-    workload = trainer("huggingface").apply_to(
-        Workload(model=named_model("gpt2"), sequence_length=1024, global_batch=8)
-    )
-    first, later = (memory_bytes(layouts(f"micro=4 acc={n}"), workload) for n in (1, 2))
-    assert first["gradients"].max() < later["gradients"].max()
-    assert first.peak_C[0] < later.peak_C[0]
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=8))
+def test_arrays_of_one_shape_are_added_in_their_order(numbers: list[float]) -> None:
+    assert broadcast_sum([np.array([x]) for x in numbers]).tolist() == [sum(numbers)]
+
+
+def test_unequal_shapes_broadcast() -> None:
+    total = broadcast_sum([np.array([[1.0], [2.0]]), np.array([[10.0, 20.0]]), np.array(100.0)])
+    assert total.tolist() == [[111.0, 121.0], [112.0, 122.0]]

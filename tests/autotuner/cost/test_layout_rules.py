@@ -18,11 +18,6 @@ def break_(model: Any = QWEN, layers: int = -1, sequence: int = 4096, **layout: 
     return broken_rule(one, LayoutColumns.from_layouts([one], [layers]), model, sequence)
 
 
-def test_copies_of_heads_and_plain_layouts_break_no_rule() -> None:
-    assert break_(tensor_parallel=4, sequence_parallel=True, data_parallel=2) == ""
-    assert break_(replace(QWEN, heads=32), tensor_parallel=8) == ""
-
-
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
@@ -58,14 +53,11 @@ def test_a_broken_rule_names_itself_and_the_valid_values(
     assert break_(**layout) == sentence
 
 
-def test_rules_of_context_and_expert_ranks_name_what_divides() -> None:
+def test_rules_of_context_expert_and_recompute_degrees_name_what_divides() -> None:
     found = break_(context_parallel=3, sequence=24)
     assert found.endswith("two equal parts for each rank; valid: 1 2 3 4 6 12") or not found
     assert "valid: 1 2" in break_(context_parallel=3, sequence=8)
     assert "does not divide dp x cp = 2" in break_(MIXTRAL, expert_parallel=4, data_parallel=2)
-
-
-def test_layers_to_recompute_need_full_recomputation() -> None:
     assert "recompute-layers=2" in break_(layers=2, recompute=Recompute.NONE)
 
 
@@ -76,3 +68,5 @@ def test_a_table_keeps_the_rows_that_break_no_rule() -> None:
         True,
         False,
     ]
+    assert break_(tensor_parallel=4, sequence_parallel=True, data_parallel=2) == ""
+    assert break_(replace(QWEN, heads=32), tensor_parallel=8) == ""

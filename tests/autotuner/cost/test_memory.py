@@ -143,10 +143,17 @@ def test_a_compiled_model_is_predicted_as_one(mode: str, compiled: bool) -> None
     assert configured_workload(config).software.compiled == compiled
 
 
-def test_frozen_weights_have_no_gradients_and_no_state() -> None:
+def test_frozen_copied_and_loss_parts_have_their_bytes() -> None:
     frozen = replace(MODEL.blocks[1], frozen_parameters=200)
     found = parts(replace(MODEL, blocks=(MODEL.blocks[0], frozen)))
     assert (found["weights"], found["gradients"], found["optimizer"]) == (4000, 800, 1600)
+    layout: dict[str, Any] = {"zero_stage": 3, "data_parallel": 4}
+    every = parts(MODEL, **layout)
+    assert parts(MODEL, **layout, extras=(("shard_ranks", True),)) == every
+    some = parts(MODEL, **layout, extras=(("shard_ranks", 2),))
+    assert {some[name] / every[name] for name in ("weights", "gradients", "optimizer")} == {2.0}
+    head = replace(MODEL, vocabulary_size=50, sequence_length=8)
+    assert parts(head)["logits"] == 2 * 50 * 8 * 4
 
 
 def test_autocast_casts_weights_and_fsdp_reduces_in_fp32() -> None:
@@ -168,19 +175,6 @@ def test_recomputation_keeps_inputs_or_products_and_one_whole_block() -> None:
     apart = replace(MODEL, blocks=(MODEL.blocks[0], first, rest))
     together = parts(MODEL, recompute=Recompute.FULL)
     assert parts(apart, recompute=Recompute.FULL)["activations"] == together["activations"]
-
-
-def test_weights_that_are_copied_over_ranks_lie_in_larger_shards() -> None:
-    layout: dict[str, Any] = {"zero_stage": 3, "data_parallel": 4}
-    every = parts(MODEL, **layout)
-    assert parts(MODEL, **layout, extras=(("shard_ranks", True),)) == every
-    some = parts(MODEL, **layout, extras=(("shard_ranks", 2),))
-    assert {some[name] / every[name] for name in ("weights", "gradients", "optimizer")} == {2.0}
-
-
-def test_the_gradient_of_logits_is_counted() -> None:
-    head = replace(MODEL, vocabulary_size=50, sequence_length=8)
-    assert parts(head)["logits"] == 2 * 50 * 8 * 4
 
 
 def see(*bytes_of_1_and_2: int) -> tuple[MicroBatchTiming, ...]:
@@ -207,20 +201,9 @@ def test_traced_and_measured_activations_weigh_more_than_the_sum_over_blocks() -
     assert found["activations"] == pytest.approx(2 * (10 + 80 + 290))
 
 
-def test_fixed_bytes_under_autocast_are_casts_that_only_ddp_has() -> None:
+def test_measured_bytes_are_casts_only_ddp_has_and_gradients_come_after_the_loss() -> None:
     measured = replace(MODEL, timings=see(150, 250))
     assert (parts(measured, BF16)["gathered"], parts(measured, BF16)["activations"]) == (50, 200)
-
-
-def trace(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
-    return tuple(
-        TracedPeak(phase=phase, micro_batch=n, peak_bytes=peak)
-        for phase, peaks in peaks_of_1_and_2.items()
-        for n, peak in enumerate(peaks, 1)
-    )
-
-
-def test_gradients_of_a_single_micro_batch_come_after_the_loss() -> None:
     peaks = trace(forward=(4_500, 5_000), accumulation=(12_700, 17_400))
     spec = replace(MODEL, traced_peaks=peaks)
     sgd = replace(ADAM, optimizer=Optimizer.from_name("SGD"))
@@ -233,8 +216,18 @@ def test_gradients_of_a_single_micro_batch_come_after_the_loss() -> None:
     assert need(2) - need(1) == pytest.approx(1.04 * 4000, rel=0.02)
 
 
-def test_a_model_that_is_opaque_has_no_prediction() -> None:
+def trace(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
+    return tuple(
+        TracedPeak(phase=phase, micro_batch=n, peak_bytes=peak)
+        for phase, peaks in peaks_of_1_and_2.items()
+        for n, peak in enumerate(peaks, 1)
+    )
+
+
+def test_models_without_a_formula_have_no_prediction_and_updates_need_room() -> None:
     assert np.isnan(parts(replace(MODEL, grade=Grade.OPAQUE))["peak"])
+    found = memory_parts(table("micro=2"), replace(ADAM, model=MODEL), foreach=True)
+    assert found["update"].tolist() == [4000 - 820]
 
 
 @pytest.mark.parametrize(
@@ -243,8 +236,3 @@ def test_a_model_that_is_opaque_has_no_prediction() -> None:
 )
 def test_layouts_without_a_formula_have_no_prediction(layout: dict[str, Any]) -> None:
     assert np.isnan(parts(MODEL, **layout)["peak"])
-
-
-def test_an_update_of_all_weights_at_once_needs_room_beyond_what_backward_freed() -> None:
-    found = memory_parts(table("micro=2"), replace(ADAM, model=MODEL), foreach=True)
-    assert found["update"].tolist() == [4000 - 820]

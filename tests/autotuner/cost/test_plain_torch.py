@@ -80,21 +80,15 @@ def test_plain_pytorch_moves_the_bytes_that_its_operations_have(
     assert layer_bytes(one, micro) == pytest.approx(counted + second, rel=0.05)
 
 
-def test_each_micro_batch_casts_weights_and_adds_up_their_gradients() -> None:
+def test_micro_batches_cast_weights_and_fused_kernels_move_less() -> None:
     one = workload("gpt2-large")
     fixed = 2 * layer_bytes(one, 1) - layer_bytes(one, 2)
     assert fixed == pytest.approx(24.0 * 19.7e6, rel=0.01)
-
-
-def test_fused_kernels_move_less_than_those_of_plain_pytorch() -> None:
     one = workload("gpt2-large")
     plain = layer_bytes(one, 8)
     compiled = replace(one, software=replace(PLAIN, compiled=True))
     assert layer_bytes(replace(one, software=WITHOUT), 8) < plain / 3
     assert layer_bytes(compiled, 8) < plain / 2
-
-
-def test_adam_of_torch_moves_80_bytes_for_each_weight() -> None:
     assert update_traffic_bytes(workload("gpt2"), DEFAULT_PHYSICS) == pytest.approx(80, rel=0.01)
 
 
@@ -121,7 +115,7 @@ def test_logits_of_an_odd_vocabulary_are_slow_in_16_bits(
     assert (found > 1.05 * least) == slower
 
 
-def test_tf32_makes_attention_no_faster() -> None:
+def test_tf32_makes_attention_no_faster_and_small_products_are_as_fast_as_large() -> None:
     inner, _ = distinct(layouts("micro=8"))
     cores = [
         attention_times(
@@ -132,9 +126,6 @@ def test_tf32_makes_attention_no_faster() -> None:
         for precision in (FP32, TF32)
     ]
     assert cores[0] == pytest.approx(cores[1])
-
-
-def test_a_small_product_outside_the_tensor_cores_is_as_fast_as_a_large_one() -> None:
     kernels = Kernels(accelerator=H100.accelerator, physics=H100.physics, precision=FP32)
     rates = [m * n * k / float(kernels.product_s(m, n, k)) for m, n, k in (_SMALL, _LARGE)]
     assert rates[0] > 0.9 * rates[1]

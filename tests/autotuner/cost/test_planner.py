@@ -44,10 +44,17 @@ def units(*sizes: int | None) -> CandidateTable:
     return CandidateTable.from_candidates([replace(candidate(), extras=e) for e in extras])
 
 
-def test_a_unit_of_more_blocks_than_the_model_has_pieces_is_ruled_out() -> None:
+def test_candidates_beyond_blocks_or_known_state_are_ruled_out() -> None:
     pieces = replace(MODEL, blocks=(BlockSpec(name="b", count=3), BlockSpec(name="head")))
     (rule,) = knob_rules(pieces)
     assert rule.keep(units(None, 2, 4, 5)).tolist() == [True, True, True, False]
+    spread = replace(candidate(), layout=replace(candidate().layout, tensor_parallel=2))
+    space = SearchSpace(
+        baseline=candidate(),
+        table=CandidateTable.from_candidates([spread]),
+        usual_C=np.ones(1, np.bool_),
+    )
+    assert state_beyond_memory(space, WORKLOAD, cluster(1)) is None
 
 
 @pytest.mark.parametrize("spec", [None, replace(MODEL, grade=Grade.ARCHITECTURE)])
@@ -122,16 +129,6 @@ def test_state_that_no_rank_can_hold_is_said_beyond_the_error_of_predictions(
         space, replace(WORKLOAD, optimizer=optimizer), cluster(memory_bytes)
     )
     assert (found is None) if says is None else (found is not None and says in found)
-
-
-def test_a_candidate_whose_state_is_not_known_may_fit() -> None:
-    spread = replace(candidate(), layout=replace(candidate().layout, tensor_parallel=2))
-    space = SearchSpace(
-        baseline=candidate(),
-        table=CandidateTable.from_candidates([spread]),
-        usual_C=np.ones(1, np.bool_),
-    )
-    assert state_beyond_memory(space, WORKLOAD, cluster(1)) is None
 
 
 @pytest.mark.parametrize(("stages", "is_said"), [((0, 0), True), ((0, 3), False)])

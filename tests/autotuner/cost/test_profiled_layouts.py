@@ -105,11 +105,8 @@ def test_ranks_share_the_time_of_samples(words: str, expected_s: float) -> None:
     assert step(words).ideal_s_C[0] == pytest.approx(expected_s)
 
 
-def test_tensor_ranks_update_their_weights() -> None:
+def test_tensor_ranks_update_their_weights_and_share_their_traffic() -> None:
     assert step("tp=2").update_s_C[0] == pytest.approx(1 - 4 * 160 / 2 / 1200)
-
-
-def test_of_what_a_micro_batch_takes_at_least_tensor_ranks_share_the_traffic_of_weights() -> None:
     times = tuple(replace(t, forward_backward_s=2.0 + t.micro_batch) for t in MODEL.timings)
     found = step("tp=2", spec=replace(MODEL, timings=times)).launch_s_C[0]
     assert found == pytest.approx(2 - 4 / 7 * 4 * 160 / 2 / 1200)
@@ -174,13 +171,14 @@ def test_a_rank_holds(words: str, part: str, expected: float) -> None:
     assert memory(words)[part] == expected
 
 
-def test_a_tied_weight_is_on_both_ends_and_experts_on_their_ranks() -> None:
+def test_experts_and_tied_weights_lie_where_their_ranks_are() -> None:
     assert memory("pp=2 acc=2", TIED)["weights"] == 4 * 600
     assert memory("dp=2 ep=2", SPARSE)["weights"] == 4 * (1200 - 4 * 50)
-
-
-def test_zero_1_keeps_whole_weights_beside_shards() -> None:
     assert memory("tp=2 dp=4 zero=1")["gathered"] > 4 * VALUES
+    sparse = replace(MODEL.blocks[1], expert_parameters=200, experts_per_token=2)
+    found = exchanged_s(BYTES, "dp=2 ep=2", replace(MODEL, blocks=(sparse,)))
+    # Four blocks, twice there and back, of 2 x 5 x 2 values of 4 bytes, half of them away.
+    assert found == pytest.approx(4 * 4 * 80 / 2)
 
 
 @rows(
@@ -198,13 +196,6 @@ def test_stages_keep_the_pace_of(words: str, expected_s: float) -> None:
     assert step_s(words) == pytest.approx(expected_s)
 
 
-def test_tokens_travel_to_experts_and_back_in_both_passes() -> None:
-    sparse = replace(MODEL.blocks[1], expert_parameters=200, experts_per_token=2)
-    found = exchanged_s(BYTES, "dp=2 ep=2", replace(MODEL, blocks=(sparse,)))
-    # Four blocks, twice there and back, of 2 x 5 x 2 values of 4 bytes, half of them away.
-    assert found == pytest.approx(4 * 4 * 80 / 2)
-
-
 @rows(
     "words, spec",
     {
@@ -219,11 +210,8 @@ def test_nothing_is_predicted_of(words: str, spec: ModelSpec) -> None:
     assert np.isnan(memory(words, spec)["peak"]) or "pp=4" in words
 
 
-def test_uneven_micro_batches_go_at_the_pace_of_the_largest() -> None:
+def test_uneven_micro_batches_and_recomputed_layers_lie_between() -> None:
     assert step_s("dp=2 micro=4 micros=5,3") == step_s("dp=2 micro=5")
-
-
-def test_some_recomputed_layers_lie_between_none_and_all() -> None:
     none, full = step_s(""), step_s("recompute=full")
     some = step_s("recompute=full recompute_layers=1")
     assert some == pytest.approx(none + (full - none) / 4)

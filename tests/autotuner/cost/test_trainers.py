@@ -18,11 +18,11 @@ def test_habits_replace_what_a_workload_says() -> None:
     assert software.transformer_engine
     assert is_tensor_async(software)
     assert is_compiled(software)
-
-
-def test_an_unknown_trainer_is_named_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="'megatron'"):
         trainer("megatrom")
+    traits = {kind: kernel_traits(replace(GPT, precision=kind)) for kind in Precision}
+    assert traits[Precision.FP16] == traits[Precision.BF16]
+    assert len(set(traits.values())) == len(Precision) - 1
 
 
 @pytest.mark.parametrize("name", TRAINERS)
@@ -43,9 +43,3 @@ def test_a_recorded_step_does_not_wait_for_the_counts_of_experts(
 ) -> None:
     workload = trainer(name).apply_to(replace(GPT, precision=precision))
     assert waits_for_routing(workload) is waits
-
-
-def test_steps_of_both_16_bit_formats_take_as_long() -> None:
-    traits = {kind: kernel_traits(replace(GPT, precision=kind)) for kind in Precision}
-    assert traits[Precision.FP16] == traits[Precision.BF16]
-    assert len(set(traits.values())) == len(Precision) - 1

@@ -36,6 +36,9 @@ def test_points_are_ranked_by_throughput_per_gpu_and_fit() -> None:
     assert len(found.best) == found.fit == found.within <= found.considered
     assert all(point.peak_bytes <= 72 * GIB and point.gpus <= 8 for point in found.best)
     assert {point.batch for point in found.best} >= {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+    point = rank_points(question()).best[3]
+    degrees = (point.tensor_parallel, point.pipeline_parallel, point.batch)
+    assert priced_points(question(), [degrees, (1, 1, 1)])[0] == point
 
 
 def test_the_bound_chooses_the_largest_batch_within_it_or_the_quickest_points() -> None:
@@ -46,12 +49,6 @@ def test_the_bound_chooses_the_largest_batch_within_it_or_the_quickest_points() 
     best = rank_points(bound).best[0]
     (after,) = priced_points(bound, [(1, 1, best.batch + 1)])
     assert best.latency_s <= 2.0 < after.latency_s
-
-
-def test_a_point_is_priced_alike_alone_and_among_others() -> None:
-    point = rank_points(question()).best[3]
-    degrees = (point.tensor_parallel, point.pipeline_parallel, point.batch)
-    assert priced_points(question(), [degrees, (1, 1, 1)])[0] == point
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_engines_launch_kernels_and_reduce_at_their_own_cost() -> None:
     assert nccl["tensor_parallel"][0] / sums > 7e-5
 
 
-def test_a_table_of_candidates_gives_what_its_columns_give() -> None:
+def test_candidates_and_engines_are_those_of_the_table() -> None:
     layouts = [layout_of("tp=2 pp=2 micro=8"), Layout()]
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
     given_: dict[str, Any] = {
@@ -139,8 +139,5 @@ def test_a_table_of_candidates_gives_what_its_columns_give() -> None:
     }
     found = estimate_generation(table, **given_)
     assert found.latency_s_C.tolist() == estimates([(2, 2, 8), (1, 1, 1)]).latency_s_C.tolist()
-
-
-def test_an_unknown_engine_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="'vlm' is unknown; did you mean 'vllm'"):
         engine_habits("vlm")

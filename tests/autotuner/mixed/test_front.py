@@ -85,14 +85,11 @@ def test_a_choice_stays_exactly_between_its_break_even_prices(
         assert first_at(found.high * 1.0001) == (found.above.counts if found.above else None)
 
 
-def test_where_only_time_counts_no_price_changes_the_choice() -> None:
+def test_choices_rank_by_time_and_money_and_rivals_by_the_error() -> None:
     kinds = kinds_at(30.0, 9.0)
     found = some(price_range(some_rows(1, kinds), Choice(rule=ChoiceRule.FASTEST), kinds, 0))
     assert (found.low, found.high) == (0.0, math.inf)
     assert found.holds(30.0, 0.2)
-
-
-def test_the_cheapest_in_time_and_the_fastest_in_budget_are_taken() -> None:
     kinds = kinds_at(30.0, 9.0)
     fast, middle, slow = (
         row((2, 0), 0.2, kinds),
@@ -105,9 +102,6 @@ def test_the_cheapest_in_time_and_the_fastest_in_budget_are_taken() -> None:
     assert Choice(rule=ChoiceRule.FASTEST).rank(rows)[0] == fast
     assert Choice(rule=ChoiceRule.FASTEST, most_usd=0.003).rank(rows)[0] == middle
     assert Choice(rule=ChoiceRule.FASTEST, longest_s=0.1).rank(rows) == ()
-
-
-def test_rivals_are_the_rows_that_an_error_of_steps_would_put_first() -> None:
     kinds = kinds_at(30.0, 9.0)
     rows = [row((2, 0), 1.0, kinds), row((1, 0), 1.3, kinds), row((0, 1), 1.5, kinds)]
     assert rivals(rows, Choice(rule=ChoiceRule.FASTEST), 0.16) == (rows[1],)

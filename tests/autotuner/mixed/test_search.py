@@ -51,15 +51,12 @@ def test_a_row_says_what_lies_where_and_its_parts_add_up(question: MixedQuestion
     assert sum(seconds for _, seconds in row.parts) == pytest.approx(row.step_s)
 
 
-def test_memory_is_that_of_the_split_on_each_stage(question: MixedQuestion) -> None:
+def test_stages_hold_what_their_split_and_memory_say(question: MixedQuestion) -> None:
     row = one_row(question)
     columns = layouts(replace(row.layout, pipeline_split=None))
     split = np.array([[stage.layers] for stage in row.stages])
     total = memory_bytes(columns, question.workload, np.arange(3)[:, None], split).total[:, 0]
     assert [stage.peak_bytes for stage in row.stages] == pytest.approx(total.tolist())
-
-
-def test_a_stage_has_no_more_layers_than_its_own_memory_holds(question: MixedQuestion) -> None:
     slow, fast = question.kinds[1], question.kinds[0]
     need = max(stage.peak_bytes for stage in one_row(question).stages)
     tight = replace(fast, memory_bytes=0.8 * need)
@@ -85,13 +82,10 @@ def test_no_order_and_split_of_a_layout_is_faster(question: MixedQuestion) -> No
     assert row.step_s == pytest.approx(min(every))
 
 
-def test_tensor_ranks_stay_inside_a_node() -> None:
+def test_ranks_stay_inside_nodes_and_memory(question: MixedQuestion) -> None:
     kinds = (kind("A100-40GB", gpus=2), kind("T4-16GB", gpus=4))
     question = MixedQuestion(workload=WORKLOAD, kinds=kinds, parts=((1, 1),), most=100)
     assert {row.layout.tensor_parallel for row in mixed_plan(question).best} <= {1, 2}
-
-
-def test_nothing_fits_in_too_little_memory(question: MixedQuestion) -> None:
     small = tuple(replace(kind, memory_bytes=1e9) for kind in question.kinds)
     assert mixed_plan(replace(question, kinds=small)).best == ()
 

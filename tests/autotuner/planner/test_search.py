@@ -1,6 +1,7 @@
 """The planner beside a naive product of all values, on worlds that are small enough for one."""
 
 import itertools
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, fits
+from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, estimate, fits
 from autoconf_launch.autotuner.cost.memory import peak_bytes
 from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.autotuner.planner import (
@@ -20,9 +21,11 @@ from autoconf_launch.autotuner.planner import (
     Planned,
     Question,
     family_name,
+    grids,
     plan,
 )
 from autoconf_launch.core import Candidate, Degrees, Layout, Offload, Recompute
+from autoconf_launch.tuning_spaces import named_model
 
 from ..builders import layouts
 from .conftest import ask
@@ -294,3 +297,28 @@ def test_layouts_beyond_the_host_memory_are_ruled_out_by_name() -> None:
     assert [one.layout for one in tight.best] == [one.layout for one in stayed]
     assert "host_memory" not in dict(roomy.rejected)
     assert dict(tight.rejected)["host_memory"] == roomy.valid - tight.valid
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from([1, 2, 6, 8]), st.sampled_from([1, 6]), st.booleans())
+def test_a_grid_costs_what_its_cells_do_one_by_one(world: int, batch: int, sparse: bool) -> None:
+    question = ask(world, batch, sparse=sparse)
+    training = question.training
+    for grid in grids(world, batch, training.workload.architecture, question.degrees):
+        whole = estimate(grid.columns, training.workload, training.machine)
+        peak_C = np.broadcast_to(whole.peak_bytes_C, grid.shape)
+        step_s_C = np.broadcast_to(whole.step_s_C, grid.shape)
+        cells = np.arange(0, peak_C.size, max(1, peak_C.size // 400))
+        rows = estimate(grid.rows(cells), training.workload, training.machine)
+        assert peak_C.reshape(-1)[cells] == pytest.approx(rows.peak_bytes_C, rel=1e-12)
+        assert step_s_C.reshape(-1)[cells] == pytest.approx(rows.step_s_C, rel=1e-12)
+
+
+@pytest.mark.slow
+def test_a_million_valid_layouts_are_priced_in_a_second_of_one_core() -> None:
+    question = ask(16384, 2048, model=named_model("llama3.1-405b"), sequence=8192)
+    plan(ask())
+    started = time.process_time()
+    found = plan(question)
+    taken_s = time.process_time() - started
+    assert found.valid / taken_s > 1e6

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing import Budget, exact_training_days, training_days
+from autoconf_launch.autotuner.sizing import (
+    Budget,
+    Family,
+    SampleShape,
+    exact_training_days,
+    step_flops,
+    training_days,
+)
 from autoconf_launch.autotuner.sizing.model_size import model_size_b
 
 from .expected import rows
@@ -56,3 +63,23 @@ def test_a_size_fits_into_its_own_days(size_b: float, gpus: int, tokens_b: float
     one = Budget(gpus=gpus, tflops_per_gpu=140, tokens_b=tokens_b)
     days = exact_training_days("gpt3", size_b, one)
     assert model_size_b("gpt3", one, days) == pytest.approx(size_b, abs=0.0051)
+
+
+@pytest.mark.parametrize("row", rows("expected_tflops.csv"), ids=str)
+def test_teraflops_are_those_of_nemo(row: dict[str, str]) -> None:
+    family = Family(row["family"])
+    layers = int(row["layers(enc+dec)"])
+    shape = SampleShape(
+        family=family,
+        layers=layers // 2 if family.is_encoder_decoder else layers,
+        hidden=int(row["hidden"]),
+        ffn=int(row["ffn"] or 0),
+        vocabulary=int(row["vocab"]),
+        sequence=int(row["enc_seq_len"]),
+        decoder_sequence=int(row["dec_seq_len"] or 0),
+    )
+    flops = step_flops(shape, int(row["gbs"]))
+    aggregate = flops / float(row["time_per_step_s"]) / 1e12
+    gpus = int(row["nodes"]) * int(row["gpus_per_node"])
+    assert round(aggregate, 2) == float(row["model_tflops_aggregate"])
+    assert round(aggregate / gpus, 2) == float(row["model_tflops_per_gpu"])

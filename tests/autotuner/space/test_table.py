@@ -1,8 +1,19 @@
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space import ABSENT, CandidateTable, concat
+from autoconf_launch.autotuner.space import (
+    ABSENT,
+    CandidateTable,
+    concat,
+    space_name,
+    space_numbers,
+)
 from autoconf_launch.core import Candidate, KnobValue, Layout, Offload, Recompute
 
 from ..builders import as_candidate, prediction_table, table
@@ -110,3 +121,26 @@ def test_a_prediction_has_what_is_known_and_follows_its_row() -> None:
     told = [(row.peak_bytes, row.step_s, row.band) for row in rows]
     assert told == [(10, None, None), (None, 0.5, 0.3)]
     assert known.take([1]).row(0) == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "name"),
+    [
+        ({"zero_stage": 3}, "z3"),
+        ({"zero_stage": 3, "tensor_parallel": 2}, "tensor"),
+        ({"pipeline_parallel": 2}, "pipeline"),
+        ({"pipeline_parallel": 2, "tensor_parallel": 2}, "3d"),
+        ({"expert_parallel": 2, "pipeline_parallel": 2}, "expert"),
+        ({"context_parallel": 2, "expert_parallel": 2}, "context"),
+    ],
+)
+def test_a_layout_belongs_to_the_family_that_stands_last_in_a_staged_search(
+    degrees: dict[str, Any], name: str
+) -> None:
+    assert space_name(Layout(**degrees)) == name
+
+
+def test_rows_have_the_numbers_of_a_staged_search() -> None:
+    layouts = (Layout(zero_stage=2), Layout(tensor_parallel=2), Layout(context_parallel=2))
+    table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
+    assert space_numbers(table).tolist() == [2, 4, 8]

@@ -10,7 +10,10 @@ from autoconf_launch.autotuner.cost import (
     calibration_factors,
     effect_scale,
     likeness,
+    spearman,
+    time_accuracy,
 )
+from autoconf_launch.autotuner.cost.calibration import top1_regret
 from autoconf_launch.autotuner.space import Floats
 
 from ...builders import layouts
@@ -49,9 +52,6 @@ def test_rows_move_with_the_measured_one_as_far_as_they_share_its_parts(alike: L
     after = ErrorBelief.before(alike).after(np.array([0]), np.log([1.2]))
     assert np.exp(after.mean_R) == pytest.approx(move(alike, 1.2))
     assert move(alike, 100.0).max() < np.exp(0.36)
-
-
-def test_a_measured_row_is_shrunk_by_its_noise_alone(alike: Likeness) -> None:
     all_effects = float(np.square(SPREADS).sum())
     kept = all_effects / (all_effects + NOISE**2)
     assert move(alike, 1.2)[0] == pytest.approx(1.2**kept)
@@ -71,16 +71,9 @@ def test_models_of_other_layers_or_widths_move_less() -> None:
     assert same > other > 1.0
 
 
-def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see() -> None:
-    columns, zero = layouts(*(f"dp={ranks}" for ranks in (32, 16, 8))), np.zeros(3, int)
-    belief = ErrorBelief.before(likeness(columns, zero, zero, SHAPES[:3], np.full(3, 8)))
-    two_nodes, one_node = (
-        belief.after(np.array([row]), np.array([0.1])).covariance_RR[0, 0] for row in (1, 2)
-    )
-    assert two_nodes < one_node < belief.covariance_RR[0, 0]
-
-
-def test_beliefs_narrow_with_each_measurement_in_any_order(alike: Likeness) -> None:
+def test_beliefs_narrow_with_each_measurement_in_any_order_and_surprise_beyond(
+    alike: Likeness,
+) -> None:
     belief = ErrorBelief.before(alike)
     for row in range(5):
         after = belief.after(np.array([row]), np.array([0.05]))
@@ -93,9 +86,12 @@ def test_beliefs_narrow_with_each_measurement_in_any_order(alike: Likeness) -> N
     apart = belief.after(np.array([2]), logs[1:]).after(np.array([0]), logs[:1])
     assert together.mean_R == pytest.approx(apart.mean_R)
     assert together.covariance_RR == pytest.approx(apart.covariance_RR)
-
-
-def test_a_wider_spread_trusts_predictions_less_and_the_noise_is_the_same(alike: Likeness) -> None:
+    columns, zero = layouts(*(f"dp={ranks}" for ranks in (32, 16, 8))), np.zeros(3, int)
+    belief = ErrorBelief.before(likeness(columns, zero, zero, SHAPES[:3], np.full(3, 8)))
+    two_nodes, one_node = (
+        belief.after(np.array([row]), np.array([0.1])).covariance_RR[0, 0] for row in (1, 2)
+    )
+    assert two_nodes < one_node < belief.covariance_RR[0, 0]
     usual, wide = (
         ErrorBelief.before(alike),
         ErrorBelief.before(alike, effect_scale(0.3, over_nodes=True)),
@@ -104,11 +100,28 @@ def test_a_wider_spread_trusts_predictions_less_and_the_noise_is_the_same(alike:
     row, log = np.array([0]), np.array([0.1])
     assert wide.after(row, log).mean_R[0] > usual.after(row, log).mean_R[0]
     assert wide.noise == usual.noise
-
-
-def test_a_run_that_no_effect_allows_is_a_surprise_and_its_likes_are_not(alike: Likeness) -> None:
     belief, rows = ErrorBelief.before(alike), np.array([0, 1, 2])
     assert np.abs(belief.surprises(rows, np.array([0.1, 0.11, 0.1]))).max() < SURPRISE
     found = np.abs(belief.surprises(rows, np.array([0.1, 0.6, 0.1])))
     assert found.argmax() == 1
     assert found[1] > SURPRISE
+
+
+def test_order_and_regret_are_of_the_predicted_best() -> None:
+    assert spearman(np.array([1.0, 2.0, 9.0]), np.array([3.0, 4.0, 5.0])) == pytest.approx(1.0)
+    # ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
+    found = spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0]))
+    assert found == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
+    assert spearman(np.ones(5), np.arange(5.0)) == 0.0
+    assert top1_regret(np.array([1.0, 2.0]), np.array([12.0, 10.0])) == pytest.approx(0.2)
+
+
+def test_errors_and_order_are_of_groups_that_are_large_enough() -> None:
+    found = time_accuracy(np.array([1.1] * 4), np.ones(4), ["group"] * 4)
+    assert found.mape == pytest.approx(10.0)
+    assert (found.spearman, found.groups) == (None, 0)
+    up, down = np.arange(1.0, 6.0), np.arange(10.0, 0.0, -1.0)
+    predicted = np.concatenate([up, np.arange(1.0, 11.0)])
+    found = time_accuracy(predicted, np.concatenate([up, down]), [0] * 5 + [1] * 10)
+    assert found.spearman == pytest.approx((5 - 10) / 15)
+    assert time_accuracy(np.zeros(0), np.zeros(0), []).mape is None

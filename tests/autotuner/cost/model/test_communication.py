@@ -53,10 +53,7 @@ def test_stages_send_by_links_inside_a_node_and_by_cards_across() -> None:
     found = sends(MACHINE, 4, 2)
     assert found.cards_s_C[0] == 0.0
     assert found.back_s_C[0] == pytest.approx(1e9 / (0.6 * 100e9))
-
-
-def test_a_stage_smaller_than_a_node_crosses_nodes_with_its_ranks_alone() -> None:
-    """With 8 stages of 4 ranks, every second border lies inside a node of 8."""
+    # With 8 stages of 4 ranks, every second border lies inside a node of 8.
     found, link, cards = sends(MACHINE, 8, 4), 1e9 / (0.6 * 100e9), 1e9 / (80e9 / 4)
     assert found.slowest_s_C[0] == found.back_s_C[0] == pytest.approx(cards)
     assert found.end_s_C[0] == pytest.approx(link)

@@ -29,22 +29,24 @@ SPARSE = replace(WORKLOAD, model=replace(GPT, experts=Experts(count=64, per_toke
 """Equal tokens for each of 64 small experts."""
 
 
-def test_each_forward_pass_waits_for_the_counts_of_experts() -> None:
+def test_experts_wait_for_their_counts_and_exchange_gradients_with_the_same() -> None:
     columns = layouts("micro=8", {"micro_batch": 8, **FULL})
     without = replace(MACHINE, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
     waits = step_parts(columns, SPARSE, MACHINE).step_s_C
     waits = waits - step_parts(columns, SPARSE, without).step_s_C
     assert waits == pytest.approx([24 * DEFAULT_PHYSICS.routing_s * n for n in (1, 2)])
-
-
-def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones() -> None:
-    """16 ranks with different experts exchange none of them."""
+    # 16 ranks with different experts exchange none of them.
     old = replace(SPARSE, software=Software(flash_attention=False))
     columns = layouts(*(f"dp=16 ep={ep}" for ep in (16, 8)))
     apart_s, alike_s = gradient_exchange_s(columns, old, MACHINE, np.zeros(2))
     card = MACHINE.node_network_bytes_per_s / 8 * DEFAULT_PHYSICS.network_fraction
     gradients = 2 * routed_weights(columns, old)[1]
     assert alike_s - apart_s == pytest.approx(gradients / card, rel=0.01)
+    whole = {"data_parallel": 16, "zero_stage": 3}
+    columns = layouts(whole, {**whole, "expert_parallel": 16})
+    seconds_C = step_parts(columns, SPARSE, MACHINE).communication_s_C
+    assert np.isfinite(seconds_C).all()
+    assert seconds_C[1] < 0.5 * seconds_C[0]
 
 
 def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same() -> None:
@@ -88,15 +90,7 @@ def test_no_step_of_a_mixture_beats_its_bound() -> None:
     assert (least_step_s(columns, SPARSE, MACHINE) < predicted).all()
 
 
-def test_sharded_experts_are_gathered_from_ranks_with_the_same() -> None:
-    whole = {"data_parallel": 16, "zero_stage": 3}
-    columns = layouts(whole, {**whole, "expert_parallel": 16})
-    seconds_C = step_parts(columns, SPARSE, MACHINE).communication_s_C
-    assert np.isfinite(seconds_C).all()
-    assert seconds_C[1] < 0.5 * seconds_C[0]
-
-
-def test_layers_with_a_window_or_a_state_take_their_share() -> None:
+def test_windows_states_and_predictions_take_their_share() -> None:
     columns = layouts("micro=4")
     long = replace(WORKLOAD, sequence_length=16384)
 
@@ -108,9 +102,6 @@ def test_layers_with_a_window_or_a_state_take_their_share() -> None:
     assert half == pytest.approx((full + windowed) / 2, rel=0.01)
     state = StateMixer(key_heads=8, key_head=128, value_heads=16, value_head=128)
     assert seconds(replace(GPT, state=state)) < full
-
-
-def test_a_further_prediction_makes_logits_once_more() -> None:
     columns, twice = layouts("micro=4"), replace(GPT, predictions=1)
     one, two = (
         float(step_parts(columns, replace(WORKLOAD, model=m), MACHINE).ideal_s_C[0])

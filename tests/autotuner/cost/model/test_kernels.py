@@ -27,9 +27,6 @@ def test_products_fill_whole_tiles_and_waves_unless_memory_bounds_them() -> None
     moved_bytes = 2 * (1 * 65536 + 65536 * 65536) + 2 * 65536
     least = moved_bytes / (1e12 * PLAIN.memory_efficiency)
     assert float(kernels.product_s(1, 65536, 65536)) >= least
-
-
-def test_tiles_fill_longer_where_memory_is_slower_beside_the_arithmetic() -> None:
     slow, fast = (
         replace(MACHINE.accelerator, half_flops_per_s=rate, memory_bytes_per_s=2e12)
         for rate in (100e12, 900e12)
@@ -39,9 +36,6 @@ def test_tiles_fill_longer_where_memory_is_slower_beside_the_arithmetic() -> Non
     )
     assert small == DEFAULT_PHYSICS.depth_half
     assert large > 2 * small
-
-
-def test_a_gpu_without_fp8_computes_in_16_bits() -> None:
     gpu = replace(MACHINE.accelerator, fp8_flops_per_s=None)
     assert peak_flops_per_s(gpu, Precision.FP8) == gpu.half_flops_per_s
 

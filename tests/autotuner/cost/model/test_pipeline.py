@@ -45,6 +45,18 @@ def test_a_pipeline_takes_its_micro_batches_and_a_bubble() -> None:
     assert step_of(columns, 24, 0.0, slowest=1.5) > 9.0 * 8
     # 126 layers on 8 stages: 16 each, 15 on the first and the last one, which have an end too
     assert step(126, 1.0, pipeline_parallel=8, accumulation=1) == pytest.approx(128)
+    # The first of 4 layers takes 1 s, the others 2 s, so that the last stage needs 4 s.
+    columns = layouts("pp=2 acc=8")
+    sends = StageSends.alike(columns.pipeline_C, ZERO)
+    stages = stage_times(
+        columns,
+        4,
+        layer=LayerSeconds(mean_s_C=ZERO + 1.75, after_s_C=ZERO + 2.0),
+        first_s_C=ZERO,
+        last_s_C=ZERO,
+        sends=sends,
+    )
+    assert schedule_s(columns, stages, sends)[0] == 8 * 4 + 3
 
 
 def test_stages_have_given_or_even_layers() -> None:
@@ -61,21 +73,6 @@ def test_stages_have_given_or_even_layers() -> None:
     assert step_of(columns, 8, ends=1.0) == 4 * 6 + 4
 
 
-def test_layers_behind_those_without_experts_set_the_pace() -> None:
-    """The first of 4 layers takes 1 s, the others 2 s, so that the last stage needs 4 s."""
-    columns = layouts("pp=2 acc=8")
-    sends = StageSends.alike(columns.pipeline_C, ZERO)
-    stages = stage_times(
-        columns,
-        4,
-        layer=LayerSeconds(mean_s_C=ZERO + 1.75, after_s_C=ZERO + 2.0),
-        first_s_C=ZERO,
-        last_s_C=ZERO,
-        sends=sends,
-    )
-    assert schedule_s(columns, stages, sends)[0] == 8 * 4 + 3
-
-
 def test_stages_between_others_send_to_both_and_chunks_all_round() -> None:
     two, four = (layouts(f"pp={n} acc=8") for n in (2, 4))
     assert step_of(two, 4, 0.0, send=0.5) == 8 * 2 + 2 + (8 + 1) * 0.5
@@ -87,10 +84,7 @@ def test_stages_between_others_send_to_both_and_chunks_all_round() -> None:
         for v in (1, 3)
     )
     assert thrice == pytest.approx(3 * once, rel=0.05)
-
-
-def test_no_step_is_shorter_than_what_its_cards_send() -> None:
-    """Only a hundredth of each ten-second send is exposed, but the cards send them all."""
+    # Only a hundredth of each ten-second send is exposed, but the cards send them all.
     columns = layouts("pp=4 vpp=2 acc=8")
     sends = replace(StageSends.alike(columns.pipeline_C, ZERO + 10.0), exposed=0.01)
     stages = stage_times(

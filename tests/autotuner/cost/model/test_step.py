@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,6 +16,7 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.cost.kernel_times import least_step_s
 from autoconf_launch.autotuner.cost.step import step_parts
+from autoconf_launch.autotuner.sizing import Family, SampleShape, step_flops
 from autoconf_launch.core import (
     Experts,
     Offload,
@@ -23,7 +26,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ...builders import layouts
+from ...builders import architecture, layouts
 from .conftest import GPT, MACHINE, WORKLOAD
 
 MANY = (
@@ -69,23 +72,17 @@ def test_recomputation_takes_a_third_longer_and_of_half_the_layers_half_of_it() 
     assert seconds(half, WORKLOAD, MACHINE)[0] == pytest.approx(between)
 
 
-def test_small_work_waits_for_the_host_unless_compiled() -> None:
+def test_work_waits_for_the_host_and_formats_and_heads_for_their_kernels() -> None:
     small = replace(WORKLOAD, sequence_length=64)
     parts = step_parts(layouts("acc=8"), small, MACHINE)
     assert parts.launch_s_C[0] > parts.ideal_s_C[0]
     compiled = replace(small, software=Software(compiled=True))
     columns = layouts("acc=8")
     assert seconds(columns, compiled, MACHINE) < seconds(columns, small, MACHINE)
-
-
-def test_fp8_is_faster_on_large_products_only() -> None:
     large = replace(WORKLOAD, model=replace(WORKLOAD.architecture, hidden=8192, ffn=32768))
     columns = layouts("micro=8")
     fp8 = replace(large, precision=Precision.FP8, software=Software(transformer_engine=True))
     assert seconds(columns, fp8, MACHINE) < seconds(columns, large, MACHINE)
-
-
-def test_attention_is_slow_for_odd_heads_and_without_flash() -> None:
     plain = replace(WORKLOAD, software=Software(flash_attention=False))
     odd = replace(plain, model=replace(plain.architecture, head=126))
     columns = layouts("micro=4")
@@ -94,15 +91,12 @@ def test_attention_is_slow_for_odd_heads_and_without_flash() -> None:
     assert seconds(columns, WORKLOAD, old) == seconds(columns, plain, old)
 
 
-def test_experts_cost_what_their_chosen_ones_do() -> None:
+def test_products_run_at_the_datasheets_rate_also_of_experts() -> None:
     sparse = replace(GPT, experts=Experts(count=64, per_token=1, ffn=GPT.ffn))
     dense = step_parts(layouts("micro=8"), WORKLOAD, MACHINE)
     routed = step_parts(layouts("micro=8"), replace(WORKLOAD, model=sparse), MACHINE)
     assert routed.ideal_s_C[0] == pytest.approx(dense.ideal_s_C[0], rel=0.01)
     assert routed.step_s_C[0] > dense.step_s_C[0]
-
-
-def test_ideal_time_is_three_forward_passes_at_the_datasheets_rate() -> None:
     parts = step_parts(layouts("micro=2"), WORKLOAD, MACHINE)
     flops = 3 * 2 * WORKLOAD.sequence_length * forward_flops_per_token(WORKLOAD)
     assert parts.ideal_s_C[0] == pytest.approx(flops / 100e12, rel=0.02)
@@ -137,7 +131,7 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
     assert found.reshape(-1).tolist() == step_parts(flat, WORKLOAD, MACHINE).step_s_C.tolist()
 
 
-def test_sharded_weights_are_gathered_from_context_ranks_too() -> None:
+def test_weights_are_gathered_or_come_over_the_host_link() -> None:
     columns = layouts(
         "cp=8 zero=3 acc=8",
         "cp=8 zero=1 acc=8",
@@ -146,9 +140,6 @@ def test_sharded_weights_are_gathered_from_context_ranks_too() -> None:
         columns, replace(WORKLOAD, sequence_length=256), MACHINE
     ).communication_s_C
     assert gathered > 2 * whole
-
-
-def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch() -> None:
     away = {"zero_stage": 3, "offload": Offload.PARAMETERS}
     stay = {"zero_stage": 3, "offload": Offload.OPTIMIZER}
     columns = layouts(away, stay, {**away, "accumulation": 4}, {**stay, "accumulation": 4})
@@ -157,3 +148,60 @@ def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch() -> None
     weights = rank_weights(columns, WORKLOAD)[0]
     assert once == pytest.approx(weights * 2 * 3 / DEFAULT_PHYSICS.host_link_bytes_per_s)
     assert four == pytest.approx(4 * once)
+
+
+T5_3B = architecture(
+    "t5",
+    layers=24,
+    encoder_layers=24,
+    hidden=2048,
+    heads=32,
+    ffn=5120,
+    vocabulary=29_000,
+    gated=True,
+)
+READ = 512
+
+
+T5 = replace(
+    WORKLOAD,
+    model=T5_3B,
+    sequence_length=READ,
+    software=Software(flash_attention=False),
+    decoder_sequence_length=128,
+)
+
+
+def parts(workload: Workload, machine: Machine) -> StepParts:
+    return step_parts(layouts("micro=8"), workload, machine)
+
+
+def test_operations_are_those_that_nvidia_counts() -> None:
+    """NVIDIA's count has no causal mask, ours has; scores are a small part."""
+    shape = SampleShape(
+        family=Family("t5"),
+        layers=24,
+        hidden=2048,
+        ffn=5120,
+        vocabulary=29_000,
+        sequence=READ,
+        decoder_sequence=128,
+    )
+    ideal_s = parts(T5, MACHINE).ideal_s_C[0]
+    assert ideal_s == pytest.approx(step_flops(shape, 8) / 100e12, rel=0.01)
+
+
+def test_a_shorter_decoder_makes_a_faster_step_and_none_beats_its_bound() -> None:
+    times = [
+        parts(replace(T5, decoder_sequence_length=written), MACHINE).step_s_C[0]
+        for written in (32, 128, 256)
+    ]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+    equal, unset = (
+        parts(replace(T5, decoder_sequence_length=written), MACHINE).step_s_C[0]
+        for written in (READ, None)
+    )
+    assert equal == unset
+    columns = layouts("micro=8", "tp=4", "dp=8")
+    assert (least_step_s(columns, T5, MACHINE) < step_parts(columns, T5, MACHINE).step_s_C).all()
