@@ -242,7 +242,7 @@ def test_a_result_that_cannot_be_read_counts_as_none(tmp_path: Path, content: st
 SPLIT_MODEL = replace(EXPECTED.layout, tensor_parallel=2, sequence_parallel=True)
 
 
-REASONS = {
+STRATEGIES = {
     "the_same": (EXPECTED, {}, None),
     "another_strategy": (
         EXPECTED,
@@ -262,7 +262,7 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize(("expected", "applied", "wrong"), REASONS.values(), ids=REASONS)
+@pytest.mark.parametrize(("expected", "applied", "wrong"), STRATEGIES.values(), ids=STRATEGIES)
 def test_a_strategy_that_ran_otherwise_is_named_beside_the_one_requested(
     tmp_path: Path, expected: Candidate, applied: Changes, wrong: str | None
 ) -> None:
@@ -347,13 +347,13 @@ def test_what_is_not_checked_or_not_counted_is_no_failure(
 TRACE = ("Traceback (most recent call last):", "  f()", "ValueError: x")
 
 
-STRATEGIES = {
+LOGGED = {
     "of_a_rank_that_exited": (ends_of(1, 1), TRACE),
     "after_a_signal_it_is_the_peers": (ends_of(-9, 0), ()),
 }
 
 
-@pytest.mark.parametrize(("end", "shown"), STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize(("end", "shown"), LOGGED.values(), ids=LOGGED)
 def test_the_error_that_a_rank_left_in_the_log_is_attached(
     tmp_path: Path, end: RanksEnd, shown: tuple[str, ...]
 ) -> None:
@@ -374,7 +374,7 @@ TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
 LATE = given_up(TIMED_OUT, 9)
 
 
-LOGGED = {
+CANCELLED = {
     "the_reason_given": ([], LATE, FailureKind.TIMED_OUT),
     "not_what_ranks_say_of_being_cancelled": (
         [crash(0)],
@@ -386,7 +386,7 @@ LOGGED = {
 }
 
 
-@pytest.mark.parametrize(("results", "end", "kind"), LOGGED.values(), ids=LOGGED)
+@pytest.mark.parametrize(("results", "end", "kind"), CANCELLED.values(), ids=CANCELLED)
 def test_a_cancelled_launch_has_the_reason_given_unless_it_was_over(
     tmp_path: Path, results: list[RankResult], end: RanksEnd, kind: FailureKind | None
 ) -> None:
@@ -394,7 +394,7 @@ def test_a_cancelled_launch_has_the_reason_given_unless_it_was_over(
     assert (outcome.failure.kind if isinstance(outcome, FailedTrial) else None) is kind
 
 
-CANCELLED = {
+PROFILES = {
     "needs_no_steps": ({"steps": ()}, True, 0, None),
     "an_error_before_it_is_over": ({}, True, 1, CRASHED),
     "an_error_after_it_is_over": ({"end_step": 3}, True, 1, None),
@@ -402,7 +402,7 @@ CANCELLED = {
 }
 
 
-@pytest.mark.parametrize(("result", "describes", "code", "kind"), CANCELLED.values(), ids=CANCELLED)
+@pytest.mark.parametrize(("result", "describes", "code", "kind"), PROFILES.values(), ids=PROFILES)
 def test_a_profile_run_has_described_the_model(
     tmp_path: Path, result: Changes, describes: bool, code: int, kind: FailureKind | None
 ) -> None:
@@ -433,7 +433,7 @@ def test_the_exit_code_is_that_of_the_first_rank_that_failed(
     assert ends_of(*codes).exit_code == expected
 
 
-PROFILES = {
+ADOPTED = {
     "a_full_report": ([result_of(0), result_of(1)], Measurement),
     "no_memory": ([result_of(0), result_of(1, OUT_OF_MEMORY)], FailedTrial),
     "not_with_a_result_missing": ([result_of(0)], type(None)),
@@ -445,7 +445,7 @@ PROFILES = {
 }
 
 
-@pytest.mark.parametrize(("results", "adopted"), PROFILES.values(), ids=PROFILES)
+@pytest.mark.parametrize(("results", "adopted"), ADOPTED.values(), ids=ADOPTED)
 def test_a_report_is_adopted_without_a_controller_if_it_settles_the_outcome(
     tmp_path: Path, results: list[RankResult], adopted: type[Outcome | None]
 ) -> None:
@@ -489,14 +489,14 @@ def test_a_soak_that_is_ended_in_a_long_evaluation_or_after_its_steps_has_passed
     assert (found.step_s, found.asides) == ((1, 2, 3), asides)
 
 
-ADOPTED = {
+STALLS = {
     "that_hangs_in_its_steps": ((Asides(), None), True),
     "whose_rank_says_nothing": ((EVALUATES,), True),
     "that_is_no_soak": ((EVALUATES, None), False),
 }
 
 
-@pytest.mark.parametrize(("asides", "is_soak"), ADOPTED.values(), ids=ADOPTED)
+@pytest.mark.parametrize(("asides", "is_soak"), STALLS.values(), ids=STALLS)
 def test_a_launch_is_stalled(
     tmp_path: Path, asides: tuple[Asides | None, ...], is_soak: bool
 ) -> None:
@@ -504,13 +504,13 @@ def test_a_launch_is_stalled(
     assert failure_of(outcome).kind is FailureKind.STALLED
 
 
-STALLS = {
+DEATHS = {
     "in_an_evaluation": (EVALUATES, ends_of(-9, -15)),
     "after_its_steps": (WENT_ON, told_to_end(-9)),
 }
 
 
-@pytest.mark.parametrize(("asides", "end"), STALLS.values(), ids=STALLS)
+@pytest.mark.parametrize(("asides", "end"), DEATHS.values(), ids=DEATHS)
 def test_a_soak_that_dies_fails_and_says_where(
     tmp_path: Path, asides: Asides, end: RanksEnd
 ) -> None:
