@@ -12,8 +12,9 @@ from autoconf_launch.launcher.engines.pods import KubernetesApi
 from autoconf_launch.launcher.engines.pods import api as api_module
 from autoconf_launch.launcher.request import RemoteAccess
 
-from ...cluster.kubernetes_api import Key, StandIn, wait_until
+from ...cluster.kubernetes_api import Key, StandIn
 from ...cluster.kubernetes_cluster import HAS_CLIENT, write_config
+from ...cluster.launching import wait_until
 
 needs_client = pytest.mark.skipif(not HAS_CLIENT, reason="kubernetes is not installed")
 POD = "kind: Pod\nspec: {containers: [{image: x, resources: {limits: {nvidia.com/gpu: 2}}}]}\n"
