@@ -4,11 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ResultsFolderError
 from autoconf_launch.launcher.results import Journal, JournalContents, SpaceLine, read_journal
+from autoconf_launch.launcher.results.journal import CoveredTime
 
 from ..controlled import PRINT, answers_for_all, open_journal, space
 
@@ -150,3 +153,17 @@ def test_the_first_round_says_how_long_a_search_took_that_did_not_go_on(tmp_path
         assert journal.read().searched_s == 12.5
         journal.write_record(RECORDS[1])
         assert journal.read().searched_s is None
+
+
+STRETCHES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
+
+
+@given(STRETCHES)
+def test_each_second_counts_once_however_many_lie_over_it(
+    stretches: list[tuple[int, int]],
+) -> None:
+    covered = CoveredTime()
+    for start_s, length_s in stretches:
+        covered.add(start_s, start_s + length_s)
+    seconds = {start_s + n for start_s, length_s in stretches for n in range(length_s)}
+    assert covered.total_s == len(seconds)
