@@ -32,7 +32,7 @@ class Scheduler:
         host: expression by which a rank names its host.
         names_host: part of doctor's text on the second host; empty: each job gets other hosts.
         whole: flags of a launch that leaves no room for another; empty: there is no queue.
-        after_kill: ends what a killed launcher leaves to the cluster's own deadline.
+        after_kill: ends what a killed launcher leaves to a later one or to a deadline.
     """
 
     engine: str
@@ -76,6 +76,7 @@ def on_slurm() -> Iterator[Scheduler]:
             is_idle_within=running.is_idle_within,
             running=running,
             host="os.environ['SLURMD_NODENAME']",
+            after_kill=partial(running.run, "scancel", "--user", "root"),
         )
 
 

@@ -31,8 +31,8 @@ sys.exit(7 if sys.argv[-1] == "fails" and os.environ["RANK"] == "3" else 0)
 SAYS_WORDS = """
 import json, os, pathlib, sys
 files = [p.read_bytes() for p in pathlib.Path().rglob("*") if p.is_file()]
-seen = any(os.environ["HF_TOKEN"].encode() in data for data in files)
-said = [len(files) > 3, seen, os.environ["HF_TOKEN"][:5], sys.argv[1:]]
+seen = any(("hf_" + "abcdefgh").encode() in data for data in files)
+said = [len(files) > 3, seen, os.environ.get("HF_TOKEN", "")[:5], sys.argv[1:]]
 os.write(1, (json.dumps(said) + chr(10)).encode())
 """
 WORDS = ["--", "-x", "$(id)", "a'b\"c", "line\nline", "%j %N", "*", ";", "é"]
