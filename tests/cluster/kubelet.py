@@ -20,7 +20,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +31,6 @@ from typing import Any
 GPU = "nvidia.com/gpu"
 CAN_RUN = os.geteuid() == 0 and shutil.which("unshare") is not None
 _INDEX = "batch.kubernetes.io/job-completion-index"
-_JOB = "batch.kubernetes.io/job-name"
 _GRACE_S = 15.0
 _IN_POD = 'hostname "$1"; mount --bind "$2" /etc/hosts; cd "$3"; shift 3; exec "$@"'
 
@@ -99,17 +99,18 @@ class Kubelet:
         for pod in list(self._pods.values()):
             self._kill(pod)
 
-    def kill_node(self, node: str) -> None:
-        """End its processes, and say nothing of it any more."""
+    @contextmanager
+    def without_node(self, node: str) -> Iterator[None]:
+        """End its processes, and say nothing of it; then let it come back, with nothing on it."""
         self.dead.add(node)
         for pod in self._pods.values():
             if pod.node == node:
                 self._kill(pod)
-
-    def revive(self, node: str) -> None:
-        """Let a killed node come back, with nothing on it."""
-        self.dead.discard(node)
-        self._beat(node)
+        try:
+            yield
+        finally:
+            self.dead.discard(node)
+            self._beat(node)
 
     def kill_out_of_memory(self, name: str) -> None:
         """End a pod's container as the kernel does beyond its memory limit."""

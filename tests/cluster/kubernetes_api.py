@@ -15,7 +15,6 @@ import random
 import re
 import string
 import threading
-import time
 import urllib.parse
 import uuid
 from collections.abc import Callable
@@ -334,13 +333,3 @@ def _merge(found: Object, body: Object) -> None:
 
 def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def wait_until(met: Any, timeout_s: float) -> bool:
-    """True if something is so within this time."""
-    until_s = time.monotonic() + timeout_s
-    while not met():
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(0.1)
-    return True

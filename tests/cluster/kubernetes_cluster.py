@@ -12,15 +12,18 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import urllib.error
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .kubelet import CAN_RUN, Kubelet, Rest
-from .kubernetes_api import StandIn, wait_until
+from .kubernetes_api import StandIn
+from .launching import wait_until
 
 _PLACE = f"{os.environ.get('AUTOCONF_LAUNCH_KUBERNETES', '')}:{os.environ['PATH']}"
 _PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -68,6 +71,10 @@ class Cluster:
         path.write_text(_POD.format(image=image, resources=resources))
         return path
 
+    def flags(self, *, gpus: int = 0) -> tuple[str, ...]:
+        """Flags of a launch in such pods; its size follows."""
+        return ("--launcher", "kubernetes", "--launcher_args", str(self.pod_file(gpus=gpus)))
+
     def objects(self) -> list[str]:
         """Our objects in the cluster: kind and name."""
         label = "?labelSelector=app.kubernetes.io/managed-by%3Dautoconf-launch"
@@ -96,13 +103,21 @@ class Cluster:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         self.rest.ask("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
 
+    def end_killed_launch(self) -> None:
+        """Wait for the ends of its pods; delete its Job before its deadline does."""
+        assert wait_until(lambda: not self.kubelet.living, 20)
+        assert "jobs" in str(self.objects())
+        self.delete("jobs")
+
     def is_empty_within(self, timeout_s: float) -> bool:
         """True if nothing of ours is left, in the cluster or running."""
         return wait_until(lambda: not self.objects() and not self.kubelet.living, timeout_s)
 
 
-def start(folder: Path, *, real: bool, nodes: int = 3, gpus: int = 0) -> Cluster:
-    """Bring one up; ``stop`` takes it down."""
+@contextmanager
+def running(*, real: bool, nodes: int = 3, gpus: int = 4) -> Iterator[Cluster]:
+    """Bring one up, and take it down with all its pods."""
+    folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
     if real:
         cluster = _start_real(folder, nodes, gpus)
     else:
@@ -113,8 +128,11 @@ def start(folder: Path, *, real: bool, nodes: int = 3, gpus: int = 0) -> Cluster
         stand_in.read_log = kubelet.read_log
         cluster = Cluster(folder=folder, rest=rest, kubelet=kubelet, stand_in=stand_in)
         write_config(folder, rest.url, rest.token)
-    cluster.kubelet.start()
-    return cluster
+    try:
+        cluster.kubelet.start()
+        yield cluster
+    finally:
+        _stop(cluster)
 
 
 def write_config(folder: Path, url: str, token: str = "") -> Path:
@@ -134,8 +152,7 @@ def write_config(folder: Path, url: str, token: str = "") -> Path:
     return path
 
 
-def stop(cluster: Cluster) -> None:
-    """Take it down with all its pods."""
+def _stop(cluster: Cluster) -> None:
     cluster.kubelet.stop()
     if cluster.stand_in is not None:
         cluster.stand_in.stop()
@@ -186,7 +203,7 @@ def _start_real(folder: Path, nodes: int, gpus: int) -> Cluster:
         "--kubelet-preferred-address-types=InternalIP",
     )
     if not wait_until(lambda: _is_ready(rest), 120):
-        stop(cluster)
+        _stop(cluster)
         raise RuntimeError((folder / "kube-apiserver.log").read_text()[-2000:])
     same = (f"--kubeconfig={config}", "--leader-elect=false")
     keys = (f"--service-account-private-key-file={key}", f"--cert-dir={folder}/kcm")

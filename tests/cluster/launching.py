@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 COMMAND = (sys.executable, "-m", "autoconf_launch.launcher.cli")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01_pretrain_gpt"
@@ -27,8 +31,8 @@ sys.exit(7 if sys.argv[-1] == "fails" and os.environ["RANK"] == "3" else 0)
 SAYS_WORDS = """
 import json, os, pathlib, sys
 files = [p.read_bytes() for p in pathlib.Path().rglob("*") if p.is_file()]
-seen = any(os.environ["HF_TOKEN"].encode() in data for data in files)
-said = [len(files) > 3, seen, os.environ["HF_TOKEN"][:5], sys.argv[1:]]
+seen = any(("hf_" + "abcdefgh").encode() in data for data in files)
+said = [len(files) > 3, seen, os.environ.get("HF_TOKEN", "")[:5], sys.argv[1:]]
 os.write(1, (json.dumps(said) + chr(10)).encode())
 """
 WORDS = ["--", "-x", "$(id)", "a'b\"c", "line\nline", "%j %N", "*", ";", "é"]
@@ -48,6 +52,13 @@ def make_script(folder: Path, host: str = HOST) -> Path:
     return script
 
 
+def write_example(folder: Path, **changed: Any) -> None:
+    """The script and the configuration of the example, with other values of some keys."""
+    shutil.copy(EXAMPLE / "train.py", folder)
+    config = json.loads((EXAMPLE / "config.json").read_text()) | changed
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def launch(
     flags: Sequence[str], script: Path, *words: str, variables: Mapping[str, str]
 ) -> subprocess.Popen[str]:
@@ -60,3 +71,34 @@ def launch(
         cwd=script.parent,
         env={**variables, "HF_TOKEN": _TOKEN},
     )
+
+
+def await_ranks(process: subprocess.Popen[str], count: int) -> None:
+    """Wait until the first of ``count`` ranks has met the others."""
+    assert process.stdout
+    assert f"of {count}" in process.stdout.readline()
+
+
+def run_line(flags: Sequence[str], script: Path, variables: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code and the only line of a launch that is refused."""
+    done = subprocess.run(
+        (*COMMAND, *flags, str(script)),
+        env=variables,
+        capture_output=True,
+        text=True,
+        cwd=script.parent,
+        timeout=120,
+        check=False,
+    )
+    (line,) = done.stderr.strip().splitlines() or [""]
+    return done.returncode, line
+
+
+def wait_until(met: Callable[[], object], timeout_s: float) -> bool:
+    """True if something is so within this time."""
+    until_s = time.monotonic() + timeout_s
+    while not met():
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.1)
+    return True

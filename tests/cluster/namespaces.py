@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .launching import wait_until
+
+CAN_RUN = os.geteuid() == 0 and shutil.which("tc") and Path("/usr/sbin/sshd").exists()
+REASON = "needs root, iproute2 and openssh-server"
 _numbers = itertools.count()  # the kernel frees a name some time after its namespace
 
 
@@ -101,12 +106,7 @@ class Hosts:
 
     def are_idle_within(self, timeout_s: float, names: Sequence[str] = ()) -> bool:
         """True if nothing but sshd runs on them before so many seconds are over."""
-        until_s = time.monotonic() + timeout_s
-        while any(self.processes(name) for name in names or self.names):
-            if time.monotonic() > until_s:
-                return False
-            time.sleep(0.1)
-        return True
+        return wait_until(lambda: not any(map(self.processes, names or self.names)), timeout_s)
 
 
 def _command(pid: str) -> bytes:
@@ -115,8 +115,10 @@ def _command(pid: str) -> bytes:
     return b"sshd"  # it has ended
 
 
-def start(folder: Path, count: int, slots: int, hidden: Path | None = None) -> Hosts:
-    """Bring hosts up; ``stop`` takes them down. The last one has its own, empty ``hidden``."""
+@contextmanager
+def running(count: int = 3, *, slots: int = 2, hidden: Path | None = None) -> Iterator[Hosts]:
+    """Bring hosts up, and take them down. The last one has its own, empty ``hidden``."""
+    folder = Path(tempfile.mkdtemp(prefix="hosts-"))
     letters = (chr(ord("a") + digit) for digit in divmod(next(_numbers), 26))
     prefix = f"al{os.getpid() % 10_000}{''.join(letters)}"
     bridge, names = f"{prefix}br", tuple(f"{prefix}{number}" for number in range(1, count + 1))
@@ -137,10 +139,12 @@ def start(folder: Path, count: int, slots: int, hidden: Path | None = None) -> H
         (folder / "rsh").chmod(0o755)
         for name in names:
             _await_host(hosts, name)
-    except BaseException:
-        stop(hosts)
-        raise
-    return hosts
+        yield hosts
+    finally:
+        for name in names:
+            hosts.kill(name)
+            run("ip", "netns", "del", name, check=False)
+        run("ip", "link", "del", bridge, check=False)
 
 
 def _find_network() -> str:
@@ -149,14 +153,6 @@ def _find_network() -> str:
     first = os.getpid() % 250
     numbers = (1 + (first + more) % 250 for more in range(250))
     return next(net for number in numbers if f" {(net := f'10.213.{number}')}." not in known)
-
-
-def stop(hosts: Hosts) -> None:
-    """Take the hosts down, whatever became of them."""
-    for name in hosts.names:
-        hosts.kill(name)
-        run("ip", "netns", "del", name, check=False)
-    run("ip", "link", "del", f"{hosts.names[0][:-1]}br", check=False)
 
 
 def _start_host(hosts: Hosts, name: str, address: str, bridge: str, hidden: Path | None) -> None:
@@ -208,9 +204,6 @@ def _ssh_config(hosts: Hosts) -> str:
 
 def _await_host(hosts: Hosts, name: str) -> None:
     config = str(hosts.folder / "ssh_config")
-    for _ in range(50):
-        command = ("ssh", "-F", config, "-o", "BatchMode=yes", name, "true")
-        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"host {name} does not answer")
+    command = ("ssh", "-F", config, "-o", "BatchMode=yes", name, "true")
+    if not wait_until(lambda: not subprocess.run(command, capture_output=True).returncode, 20):  # noqa: PLW1510
+        raise RuntimeError(f"host {name} does not answer")

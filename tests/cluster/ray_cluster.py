@@ -1,6 +1,6 @@
 """A real Ray of several nodes on this machine, on loopback: ``ray.cluster_utils.Cluster``.
 
-    python ray_cluster.py NODES CPUS GPUS
+    python -m tests.cluster.ray_cluster NODES CPUS GPUS
 
 It prints its address, then obeys lines ``kill NAME``, and ends with its standard input.
 """
@@ -13,11 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from .launching import wait_until
 
 IS_INSTALLED = find_spec("ray") is not None and find_spec("ray.cluster_utils") is not None
 REASON = "needs the package ray"
@@ -35,13 +37,14 @@ class Ray:
     def variables(self) -> dict[str, str]:
         return _variables(self.folder) | {"RAY_ADDRESS": self.address}
 
-    def kill(self, name: str) -> None:
-        """End a node as a failing host does."""
+    @contextmanager
+    def without_node(self, name: str) -> Iterator[None]:
+        """End a node as a failing host does; then add another of this name."""
         self._say(f"kill {name}")
-
-    def restart(self, name: str) -> None:
-        """Add a node of this name."""
-        self._say(f"add {name}")
+        try:
+            yield
+        finally:
+            self._say(f"add {name}")
 
     def _say(self, words: str) -> None:
         assert self.process.stdin
@@ -63,12 +66,7 @@ class Ray:
 
     def is_idle_within(self, timeout_s: float) -> bool:
         """True if no launch has left an agent, a driver or a placement group."""
-        until_s = time.monotonic() + timeout_s
-        while self.agents() or self.groups():
-            if time.monotonic() > until_s:
-                return False
-            time.sleep(0.2)
-        return True
+        return wait_until(lambda: not self.agents() and not self.groups(), timeout_s)
 
     def groups(self) -> list[str]:
         """States of the placement groups that are not removed."""
@@ -96,8 +94,12 @@ def _variables(folder: Path) -> dict[str, str]:
     }
 
 
-def start(nodes: int = 3, *, cpus: int = 4, gpus: int = 0) -> Ray:
-    """Bring one up; ``stop`` takes it down. Its GPUs are those of a stand-in for nvidia-smi."""
+@contextmanager
+def running(nodes: int = 3, *, cpus: int = 2, gpus: int = 0) -> Iterator[Ray]:
+    """Bring one up, and take it down with all its jobs.
+
+    Its GPUs are those of a stand-in for nvidia-smi.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # paths of its sockets must be short
     if gpus:
         driver = folder / "nvidia-smi"
@@ -105,7 +107,8 @@ def start(nodes: int = 3, *, cpus: int = 4, gpus: int = 0) -> Ray:
         driver.write_text(f"#!/bin/sh\nfor n in {numbers}; do echo $n, GPU-$n, Fake, 8000; done\n")
         driver.chmod(0o755)
     process = subprocess.Popen(
-        (sys.executable, __file__, str(nodes), str(cpus), str(gpus)),
+        (sys.executable, "-m", __name__, str(nodes), str(cpus), str(gpus)),
+        cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=(folder / "log").open("w"),
@@ -116,13 +119,11 @@ def start(nodes: int = 3, *, cpus: int = 4, gpus: int = 0) -> Ray:
     address = process.stdout.readline().strip()
     if not address:
         raise RuntimeError(f"Ray does not start: {(folder / 'log').read_text()}")
-    return Ray(folder=folder, process=process, address=address)
-
-
-def stop(ray: Ray) -> None:
-    """Take it down with all its jobs."""
-    ray.process.communicate(timeout=60)
-    shutil.rmtree(ray.folder, ignore_errors=True)
+    try:
+        yield Ray(folder=folder, process=process, address=address)
+    finally:
+        process.communicate(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:

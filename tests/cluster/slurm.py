@@ -8,12 +8,16 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .launching import wait_until
+
 IS_INSTALLED = os.geteuid() == 0 and all(map(shutil.which, ("slurmctld", "slurmd", "munged")))
+REASON = "needs root, slurm-wlm and munge"
 CONFIG = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -77,14 +81,36 @@ class Slurm:
         """Number and state of each that waits or runs."""
         return self.run("squeue", "--noheader", "--format=%i %T").splitlines()
 
-    def kill_node(self, name: str) -> None:
+    def is_idle_within(self, timeout_s: float) -> bool:
+        """True if no job waits or runs any more."""
+        return wait_until(lambda: not self.jobs(), timeout_s)
+
+    def start_node(self, name: str) -> None:
+        self.run("slurmd", "-f", str(self.folder / "slurm.conf"), "-N", name)
+
+    @contextmanager
+    def without_node(self, name: str) -> Iterator[None]:
         """Kill the daemon of a node, which the controller then misses."""
         os.kill(int((self.folder / f"slurmd.{name}.pid").read_text()), signal.SIGKILL)
+        try:
+            yield
+        finally:
+            self.start_node(name)
 
 
-def start(folder: Path, *, nodes: int = 4, gpus: int = 4, cpus: int = 4) -> Slurm:
-    """Bring one up; ``stop`` takes it down."""
-    slurm = Slurm(folder=folder, nodes=nodes)
+@contextmanager
+def running(*, nodes: int = 4, gpus: int = 4, cpus: int = 4) -> Iterator[Slurm]:
+    """Bring one up, and take it down with all its jobs."""
+    slurm = Slurm(folder=Path(tempfile.mkdtemp(prefix="slurm-")), nodes=nodes)
+    try:
+        _start(slurm, gpus, cpus)
+        yield slurm
+    finally:
+        _stop(slurm)
+
+
+def _start(slurm: Slurm, gpus: int, cpus: int) -> None:
+    folder, nodes = slurm.folder, slurm.nodes
     (folder / "state").mkdir()
     folder.chmod(0o755)
     _start_munge(folder)
@@ -109,22 +135,15 @@ def start(folder: Path, *, nodes: int = 4, gpus: int = 4, cpus: int = 4) -> Slur
     slurm.run("slurmctld", "-f", str(folder / "slurm.conf"))
     for number in range(1, nodes + 1):
         (folder / f"spool.n{number}").mkdir()
-        slurm.run("slurmd", "-f", str(folder / "slurm.conf"), "-N", f"n{number}")
-    until_s = time.monotonic() + 30
-    while slurm.run("sinfo", "-h", "-N", "-o", "%t", check=False).split() != ["idle"] * nodes:
-        if time.monotonic() > until_s:
-            stop(slurm)
-            raise RuntimeError("the nodes of Slurm are not idle")
-        time.sleep(0.1)
-    return slurm
+        slurm.start_node(f"n{number}")
+    states = ("sinfo", "-h", "-N", "-o", "%t")
+    if not wait_until(lambda: slurm.run(*states, check=False).split() == ["idle"] * nodes, 30):
+        raise RuntimeError("the nodes of Slurm are not idle")
 
 
-def stop(slurm: Slurm) -> None:
-    """Take it down with all its jobs."""
+def _stop(slurm: Slurm) -> None:
     slurm.run("scancel", "--user", "root", check=False)
-    until_s = time.monotonic() + 10
-    while slurm.run("squeue", "-h", check=False) and time.monotonic() < until_s:
-        time.sleep(0.2)
+    wait_until(lambda: not slurm.run("squeue", "-h", check=False), 10)
     for path in (*slurm.folder.glob("slurm*.pid"), slurm.folder / "munged.pid"):
         with suppress(OSError, ValueError):
             os.kill(int(path.read_text()), signal.SIGTERM)

@@ -1,38 +1,32 @@
 """``doctor`` over three hosts that are reached by ssh."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from . import namespaces
+from .launching import COMMAND
 from .namespaces import Hosts
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not shutil.which("tc") or not Path("/usr/sbin/sshd").exists(),
-        reason="needs root, iproute2 and openssh-server",
-    ),
+    pytest.mark.skipif(not namespaces.CAN_RUN, reason=namespaces.REASON),
 ]
 
 
 @pytest.fixture
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=1)
-    yield found
-    namespaces.stop(found)
+def hosts() -> Iterator[Hosts]:
+    with namespaces.running(slots=1) as running:
+        yield running
 
 
 def doctor(hosts: Hosts, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (sys.executable, "-m", "autoconf_launch.launcher.cli", "doctor", *hosts.flags, *words),
+        (*COMMAND, "doctor", *hosts.flags, *words),
         env=hosts.variables,
         capture_output=True,
         check=False,

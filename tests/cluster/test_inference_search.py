@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from .test_search import SHARED, SRUN, place
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge"),
+    pytest.mark.skipif(not slurm.IS_INSTALLED, reason=slurm.REASON),
 ]
 INFERENCE = "search_config.inference_settings"
 TRAIN = "search_config.train_settings"
@@ -40,20 +39,13 @@ WORDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    found = slurm.start(tmp_path_factory.mktemp("slurm"))
-    yield found
-    slurm.stop(found)
-
-
-def test_points_are_jobs_of_slurm_and_are_read_back(cluster: Slurm, tmp_path: Path) -> None:
+def test_points_are_jobs_of_slurm_and_are_read_back(slurm_cluster: Slurm, tmp_path: Path) -> None:
     ours = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
     tools = place(tmp_path, srun=SRUN, python3=ours)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     results = tmp_path / "results"
     command = [*COMMAND, "search", f"base_results_dir={results}", *WORDS, *SHARED]
-    variables = cluster.variables | {"PATH": path, "HF_HUB_OFFLINE": "1"}
+    variables = slurm_cluster.variables | {"PATH": path, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         command, env=variables, capture_output=True, text=True, timeout=500, check=False
     )
@@ -64,4 +56,4 @@ def test_points_are_jobs_of_slurm_and_are_read_back(cluster: Slurm, tmp_path: Pa
     measured = {(row["TP"], row["PP"]) for row in rows if row["Latency [ms]"]}
     assert measured == {("1", "1"), ("2", "1")}, [row["Reason"] for row in rows]
     assert len(rows) == 4
-    assert not cluster.jobs()
+    assert not slurm_cluster.jobs()

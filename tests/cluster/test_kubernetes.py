@@ -1,12 +1,13 @@
-"""Launches and tunes as Jobs of Kubernetes: a real API server where there is one, a stand-in."""
+"""Launches and trials as Jobs of Kubernetes; with every engine: test_schedulers.py."""
+
+from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,127 +18,80 @@ from autoconf_launch.launcher.engines import kubernetes, make_engine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
-from . import kubernetes_cluster, launching
-from .kubernetes_api import wait_until
+from . import launching
+from .clusters import SCHEDULERS, Scheduler
 from .kubernetes_cluster import Cluster
-from .launching import COMMAND, MEET
-from .test_many_trials import Place
+from .launching import MEET, await_ranks, wait_until
+from .test_many_trials import Place, names_in_journal
 
-REAL = pytest.param(
-    True,
-    id="real",
-    marks=pytest.mark.skipif(
-        not kubernetes_cluster.HAS_SERVER, reason=kubernetes_cluster.SERVER_REASON
-    ),
-)
-STAND_IN = pytest.param(
-    False,
-    id="stand_in",
-    marks=pytest.mark.skipif(
-        not kubernetes_cluster.CAN_STAND_IN, reason=kubernetes_cluster.CLIENT_REASON
-    ),
-)
-pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module", params=[REAL, STAND_IN])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Three nodes of four GPUs."""
-    folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
-    running = kubernetes_cluster.start(folder, real=request.param, nodes=3, gpus=4)
-    yield running
-    kubernetes_cluster.stop(running)
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(cluster: Cluster) -> Iterator[None]:
-    yield
-    assert cluster.is_empty_within(30), (cluster.objects(), cluster.kubelet.living)
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.parametrize("scheduler", SCHEDULERS[2:], indirect=True, scope="module"),
+]
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
-    return launching.make_script(tmp_path)
+def cluster(scheduler: Scheduler) -> Iterator[Cluster]:
+    """Three nodes of four GPUs, a real API server or a stand-in."""
+    running: Cluster = scheduler.running
+    yield running
+    assert running.is_empty_within(30), (running.objects(), running.kubelet.living)
 
 
 def flags(cluster: Cluster, pods: int, ranks: int, gpus: int = 0) -> tuple[str, ...]:
-    words = ("--launcher", "kubernetes", "--launcher_args", str(cluster.pod_file(gpus=gpus)))
-    return (*words, "--num_nodes", str(pods), "--num_gpus", str(ranks))
+    return (*cluster.flags(gpus=gpus), "--num_nodes", str(pods), "--num_gpus", str(ranks))
 
 
 def launch(
-    cluster: Cluster, script: Path, *words: str, pods: int = 3, ranks: int = 2, gpus: int = 0
+    cluster: Cluster,
+    folder: Path,
+    *words: str,
+    text: str = MEET,
+    pods: int = 2,
+    ranks: int = 1,
+    gpus: int = 0,
 ) -> subprocess.Popen[str]:
+    script = launching.make_script(folder)
+    script.write_text(text)
     own = flags(cluster, pods, ranks, gpus)
     return launching.launch(own, script, *words, variables=cluster.variables)
 
 
 _WRITE_ADDRESS = "os.write(1, (os.environ['MASTER_ADDR'] + '\\n').encode())"
 """At once, as the lines of two ranks that print run into each other."""
+_GPUS = """
+import os, subprocess, sys
+rows = subprocess.check_output('nvidia-smi').decode().count('Fake')
+print('gpus', rows, os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True)
+sys.exit(7 if os.environ['RANK'] == '1' else 0)
+"""
 
 
-def test_ranks_of_all_pods_meet_at_the_first_ones_name(cluster: Cluster, script: Path) -> None:
-    script.write_text(MEET.replace("dist.barrier()", _WRITE_ADDRESS))
-    with launch(cluster, script) as process:
+def test_ranks_of_all_pods_meet_at_the_first_ones_name(cluster: Cluster, tmp_path: Path) -> None:
+    text = MEET.replace("dist.barrier()", _WRITE_ADDRESS)
+    with launch(cluster, tmp_path, text=text, pods=3, ranks=2) as process:
         printed, said = process.communicate(timeout=180)
     lines = printed.splitlines()
     hosts = {line.split()[3] for line in lines if line.startswith("rank")}
-    addresses = {line for line in lines if not line.startswith("rank")}
     assert process.returncode == 0, said
     assert sorted(host[-2:] for host in hosts) == ["-0", "-1", "-2"]
-    first = min(hosts)
-    assert addresses == {f"{first}.{first.removesuffix('-0')}.default.svc"}
-    assert [path.name for path in script.parent.iterdir()] == ["meet.py"]
+    address = f"{min(hosts)}.{min(hosts).removesuffix('-0')}.default.svc"
+    assert {line for line in lines if not line.startswith("rank")} == {address}
 
 
 def test_ranks_have_the_gpus_of_their_pod_and_the_code_of_one_is_the_launches(
-    cluster: Cluster, script: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    script.write_text(
-        "import os, subprocess, sys\n"
-        "rows = subprocess.check_output('nvidia-smi').decode().count('Fake')\n"
-        "print('gpus', rows, os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True)\n"
-        "sys.exit(7 if os.environ['RANK'] == '1' else 0)\n"
-    )
-    with launch(cluster, script, pods=1, ranks=2, gpus=4) as process:
+    with launch(cluster, tmp_path, text=_GPUS, pods=1, ranks=2, gpus=4) as process:
         printed, said = process.communicate(timeout=180)
     assert (process.returncode, printed.splitlines()) == (7, ["gpus 2 None"] * 2), said
 
 
-def test_nothing_outlives_a_killed_launcher_and_its_job_is_deleted_in_time(
-    cluster: Cluster, script: Path
-) -> None:
-    with launch(cluster, script, "forever", pods=2, ranks=1) as process:
-        assert process.stdout
-        assert "of 2" in process.stdout.readline()
-        process.kill()
-        process.wait(30)
-    assert wait_until(lambda: not cluster.kubelet.living, 20)
-    assert wait_until(lambda: "jobs" in str(cluster.objects()), 1)
-    cluster.delete("jobs")
-
-
-def test_a_launch_that_waits_for_busy_nodes_can_be_ended(cluster: Cluster, script: Path) -> None:
-    with launch(cluster, script, "forever", ranks=1, gpus=4) as first:
-        assert first.stdout
-        assert "of 3" in first.stdout.readline()
-        with launch(cluster, script, ranks=1, gpus=4) as second:
-            assert wait_until(lambda: len(cluster.objects()) > 9, 60)
-            time.sleep(2)
-            assert second.poll() is None
-            second.send_signal(signal.SIGINT)
-            second.communicate(timeout=30)
-        assert second.returncode == 130
-        first.terminate()
-        first.communicate(timeout=30)
-
-
 def test_a_plain_launch_whose_job_is_deleted_ends_and_says_so(
-    cluster: Cluster, script: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    with launch(cluster, script, "forever", pods=2, ranks=1) as process:
-        assert process.stdout
-        assert "of 2" in process.stdout.readline()
+    with launch(cluster, tmp_path, "forever") as process:
+        await_ranks(process, 2)
         cluster.delete("jobs")
         _, said = process.communicate(timeout=60)
     assert process.returncode == 137
@@ -164,11 +118,10 @@ def submit(
         )
         for number in range(pods)
     )
-    hosts = tuple(f"node-{number}" for number in range(pods))
     plan = LaunchPlan(
         name="slow",
         ranks=ranks,
-        hosts=hosts,
+        hosts=tuple(f"node-{number}" for number in range(pods)),
         working_directory=str(folder),
         folder=task.folder,
         task=task,
@@ -194,13 +147,6 @@ def in_this_process(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "_FITS_WITHIN_S", 3.0)
 
 
-def running_pod(cluster: Cluster, count: int = 1) -> dict[str, dict[str, str]]:
-    assert wait_until(lambda: len(cluster.pods()) == count, 60)
-    time.sleep(3)  # its rank has begun
-    pods = cluster.pods()
-    return min(pods, key=lambda pod: str(pod["metadata"]["name"]))
-
-
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("how", "kind", "detail"),
@@ -216,19 +162,19 @@ def test_what_became_of_a_pod_is_the_trials_failure(
     cluster: Cluster, tmp_path: Path, how: str, kind: FailureKind, detail: str
 ) -> None:
     end = submit(cluster, tmp_path, pods=2)
-    pod = running_pod(cluster, 2)
+    assert wait_until(lambda: len(cluster.pods()) == 2, 60)
+    time.sleep(3)  # its ranks have begun
+    pod = min(cluster.pods(), key=lambda pod: str(pod["metadata"]["name"]))
+    node = pod["spec"]["nodeName"]
     if how == "memory":
         cluster.kubelet.kill_out_of_memory(pod["metadata"]["name"])
     elif how == "drain":
         cluster.evict(pod)
-    elif how == "node":
-        cluster.kubelet.kill_node(pod["spec"]["nodeName"])
-    else:
+    elif how != "node":
         cluster.delete(how)
-    failure = end().failure
-    if how == "node":
-        assert f"host {pod['spec']['nodeName']} " in failure.detail
-        cluster.kubelet.revive(pod["spec"]["nodeName"])
+    with cluster.kubelet.without_node(node) if how == "node" else nullcontext():
+        failure = end().failure
+    assert how != "node" or f"host {node} " in failure.detail
     assert (failure.kind, detail in failure.detail) == (kind, True), failure
 
 
@@ -245,26 +191,6 @@ def test_a_job_that_fits_nowhere_or_has_no_image_is_one_sentence(
     assert len(failure.detail.splitlines()) == 1
 
 
-def test_a_folder_that_pods_do_not_see_is_named(cluster: Cluster, script: Path) -> None:
-    """The agent says so in its pod's log, as it has no other place."""
-    pod = cluster.pod_file()
-    hidden = script.parent / "pod.yaml"
-    hidden.write_text(pod.read_text().replace("train:1", "elsewhere:1"))
-    words = ("--launcher", "kubernetes", "--launcher_args", "pod.yaml", "--num_gpus", "1")
-    done = subprocess.run(
-        (*COMMAND, *words, str(script)),
-        env=cluster.variables,
-        capture_output=True,
-        text=True,
-        cwd=script.parent,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 4, done.stderr
-    assert "does not see" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_a_killed_controllers_job_is_deleted_and_its_trials_are_measured_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -274,11 +200,8 @@ def test_a_killed_controllers_job_is_deleted_and_its_trials_are_measured_once(
     assert wait_until(lambda: len(cluster.pods()) == 2, 120)
     process.kill()
     process.communicate()
-    found = place.run("killed", 3.0, trials=4)
-    assert found["failed"] == []
-    journal = (tmp_path / "killed" / "journal.jsonl").read_text().splitlines()
-    names = [line["name"] for line in map(json.loads, journal) if "name" in line]
-    assert sorted(names) == [f"z0_gas1_tmbspg{n}" for n in range(4)]
+    assert place.run("killed", 3.0, trials=4)["failed"] == []
+    assert names_in_journal(tmp_path / "killed") == [f"z0_gas1_tmbspg{n}" for n in range(4)]
 
 
 def test_trials_of_a_deleted_job_run_again(cluster: Cluster, tmp_path: Path) -> None:

@@ -6,13 +6,11 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +19,15 @@ from typing import NamedTuple
 import pytest
 
 from . import namespaces, slurm
+from .launching import wait_until
 from .namespaces import Hosts
 from .slurm import Slurm
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 8
-CAN_SSH = os.geteuid() == 0 and shutil.which("ip") and Path("/usr/sbin/sshd").exists()
 pytestmark = pytest.mark.cluster
-needs_slurm = pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge")
-needs_ssh = pytest.mark.skipif(not CAN_SSH, reason="needs root, iproute2 and openssh-server")
+needs_slurm = pytest.mark.skipif(not slurm.IS_INSTALLED, reason=slurm.REASON)
+needs_ssh = pytest.mark.skipif(not namespaces.CAN_RUN, reason=namespaces.REASON)
 OVER_SSH = pytest.param("over_ssh", marks=needs_ssh)
 IN_SLURM = pytest.param("allocation", marks=needs_slurm)
 
@@ -112,23 +110,21 @@ class Place:
         return found
 
 
+def names_in_journal(folder: Path) -> list[str]:
+    """Sorted names of the trials that were measured, each as often as it was."""
+    lines = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
+    return sorted(line["name"] for line in lines if "name" in line)
+
+
 @pytest.fixture(scope="module")
-def allocation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    cluster = slurm.start(tmp_path_factory.mktemp("slurm"))
-    try:
-        yield allocate(cluster)
-    finally:
-        slurm.stop(cluster)
-
-
-def allocate(cluster: Slurm) -> Place:
+def allocation(slurm_cluster: Slurm) -> Place:
     """Four nodes of four GPUs that are clones of /dev/null; nvidia-smi names them."""
-    driver = cluster.folder / "bin" / "nvidia-smi"
+    driver = slurm_cluster.folder / "bin" / "nvidia-smi"
     driver.parent.mkdir()
     driver.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo $n, GPU-$n, Fake, 8000; done\n")
     driver.chmod(0o755)
-    cluster.run("salloc", "-Q", "--no-shell", "-N4", "-n16", "--gres=gpu:4")
-    (number,) = (line.split()[0] for line in cluster.jobs())
+    slurm_cluster.run("salloc", "-Q", "--no-shell", "-N4", "-n16", "--gres=gpu:4")
+    (number,) = (line.split()[0] for line in slurm_cluster.jobs())
     told = {
         "SLURM_JOB_ID": number,
         "SLURM_JOB_NODELIST": "n[1-4]",
@@ -136,20 +132,15 @@ def allocate(cluster: Slurm) -> Place:
         "PATH": f"{driver.parent}:{os.environ['PATH']}",
     }
     flags = ("--launcher", "slurm")
-    return Place(folder=cluster.folder, flags=flags, variables=cluster.variables | told)
+    return Place(
+        folder=slurm_cluster.folder, flags=flags, variables=slurm_cluster.variables | told
+    )
 
 
 @pytest.fixture
-def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=2)
-    yield found
-    namespaces.stop(found)
-
-
-@pytest.fixture
-def over_ssh(ssh_hosts: Hosts) -> Place:
-    flags = (*ssh_hosts.flags, "--num_nodes", "1", "--num_gpus", "2")
-    return Place(folder=ssh_hosts.folder, flags=flags, variables=dict(os.environ))
+def over_ssh(hosts: Hosts) -> Place:
+    flags = (*hosts.flags, "--num_nodes", "1", "--num_gpus", "2")
+    return Place(folder=hosts.folder, flags=flags, variables=dict(os.environ))
 
 
 @needs_slurm
@@ -181,18 +172,13 @@ def test_steps_have_gpus_of_their_own(allocation: Place, nodes: int, gpus: int) 
 
 
 @needs_slurm
-def test_as_many_jobs_are_queued_at_once_as_are_asked_for(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    cluster = slurm.start(tmp_path_factory.mktemp("slurm"))
-    try:
+def test_as_many_jobs_are_queued_at_once_as_are_asked_for() -> None:
+    with slurm.running() as cluster:
         flags = ("--launcher", "sbatch", "--num_nodes", "1", "--num_gpus", "1")
         place = Place(folder=cluster.folder, flags=flags, variables=cluster.variables)
         found = place.run("queued", 2.0, "--max-parallel-trials", "4")
         assert (found["room"], len(place.ranks("queued"))) == (4, TRIALS)
         assert float(str(found["took_s"])) < 2.0 * TRIALS
-    finally:
-        slurm.stop(cluster)
 
 
 @needs_ssh
@@ -206,17 +192,13 @@ def test_trials_run_on_disjoint_hosts_by_ssh(over_ssh: Place) -> None:
 
 @needs_ssh
 @pytest.mark.parametrize("how", ["kill", "cut"])
-def test_trials_of_a_lost_host_run_elsewhere_and_it_is_named(
-    tmp_path_factory: pytest.TempPathFactory, how: str
-) -> None:
-    hosts = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=1)
-    try:
+def test_trials_of_a_lost_host_run_elsewhere_and_it_is_named(how: str) -> None:
+    with namespaces.running(slots=1) as hosts:
         flags = (*hosts.flags, "--num_nodes", "1")
         place = Place(folder=hosts.folder, flags=flags, variables=dict(os.environ))
         process = place.start("lost", 2.0)
         lost = hosts.names[1]
-        while not any("rank.py" in command for command in commands_of(hosts, lost)):
-            time.sleep(0.05)
+        assert wait_until(lambda: any(map(_is_rank, hosts.processes(lost))), 60)
         getattr(hosts, how)(lost)
         out, error = process.communicate(timeout=120)
         assert (process.returncode, json.loads(out)["failed"]) == (0, [])
@@ -226,16 +208,12 @@ def test_trials_of_a_lost_host_run_elsewhere_and_it_is_named(
             f"z0_gas1_tmbspg{n}" for n in range(TRIALS)
         }
         assert hosts.are_idle_within(15)
-    finally:
-        namespaces.stop(hosts)
 
 
-def commands_of(hosts: Hosts, name: str) -> list[str]:
-    found = []
-    for pid in hosts.processes(name):
-        with suppress(OSError):
-            found.append(Path(f"/proc/{pid}/cmdline").read_text())
-    return found
+def _is_rank(pid: int) -> bool:
+    with suppress(OSError):
+        return b"rank.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 @pytest.mark.parametrize("where", [OVER_SSH, IN_SLURM])
@@ -248,19 +226,13 @@ def test_a_killed_controller_is_resumed_without_a_second_measurement(
     trials = 6 * kills
     for _ in range(kills):
         process = place.start("killed", 0.7, *flags, trials=trials)
-        until_s = time.monotonic() + 30
-        while not place.living("killed") and time.monotonic() < until_s:
-            time.sleep(0.02)
+        wait_until(lambda: place.living("killed"), 30)
         time.sleep(draw.uniform(0.0, 1.5))
         assert process.poll() is None, "it has ended before it was killed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    until_s = time.monotonic() + 15
-    while place.living("killed") and time.monotonic() < until_s:
-        time.sleep(0.1)
-    assert place.living("killed") == []
+    assert wait_until(lambda: not place.living("killed"), 15)
     place.run("killed", 0.7, *flags, trials=trials)
-    lines = (place.folder / "killed" / "journal.jsonl").read_text().splitlines()
-    names = [line["name"] for line in map(json.loads, lines) if "name" in line]
-    assert sorted(names) == sorted(f"z0_gas1_tmbspg{number}" for number in range(trials))
+    names = sorted(f"z0_gas1_tmbspg{number}" for number in range(trials))
+    assert names_in_journal(place.folder / "killed") == names
     assert place.living("killed") == []

@@ -1,7 +1,6 @@
 """A tune that goes on in a requeued job of a real Slurm."""
 
 import json
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -11,20 +10,19 @@ from pathlib import Path
 import pytest
 
 from . import slurm
-from .launching import COMMAND, EXAMPLE
+from .launching import COMMAND, write_example
 from .slurm import Slurm
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge"),
+    pytest.mark.skipif(not slurm.IS_INSTALLED, reason=slurm.REASON),
 ]
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    found = slurm.start(tmp_path_factory.mktemp("slurm"), nodes=1)
-    yield found
-    slurm.stop(found)
+def cluster() -> Iterator[Slurm]:
+    with slurm.running(nodes=1) as running:
+        yield running
 
 
 def state(cluster: Slurm, job: str) -> tuple[str, int]:
@@ -37,10 +35,8 @@ def state(cluster: Slurm, job: str) -> tuple[str, int]:
 def test_a_tune_that_reaches_its_time_limit_goes_on_and_measures_nothing_twice(
     cluster: Slurm, tmp_path: Path
 ) -> None:
-    shutil.copy(EXAMPLE / "train.py", tmp_path)
-    config = json.loads((EXAMPLE / "config.json").read_text())
-    config["zero_optimization"] = {"stage": [0, 1, 3]}  # more than a minute's work
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    stages = {"stage": [0, 1, 3]}  # more than a minute's work
+    write_example(tmp_path, zero_optimization=stages)
     options = '-N 1 --exclusive -t 1 --signal=B:USR1@40 --job-name="it\'s $x"'
     tune = ("--autotuning=tune", "--num_gpus", "2", "--soak-steps", "0")
     words = (*tune, "train.py", "--config", "config.json")

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,8 @@ from . import namespaces, slurm
 from .launching import COMMAND
 from .namespaces import Hosts
 from .slurm import Slurm
-from .test_ssh_hosts import pytestmark as on_namespaces
 
-needs_slurm = pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge")
+needs_slurm = pytest.mark.skipif(not slurm.IS_INSTALLED, reason=slurm.REASON)
 pytestmark = pytest.mark.cluster
 TRAIN = "search_config.train_settings"
 VALUES = {
@@ -76,13 +75,6 @@ wait
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    found = slurm.start(tmp_path_factory.mktemp("slurm"))
-    yield found
-    slurm.stop(found)
-
-
 def search(
     folder: Path, variables: dict[str, str], *words: str
 ) -> subprocess.CompletedProcess[str]:
@@ -122,27 +114,27 @@ def place(folder: Path, **programs: str) -> Path:
 
 @needs_slurm
 def test_runs_of_ours_on_slurm_write_the_columns_of_local_ones(
-    cluster: Slurm, tmp_path: Path
+    slurm_cluster: Slurm, tmp_path: Path
 ) -> None:
-    far = search(tmp_path / "far", cluster.variables, *SHARED, "cluster.train_with=ours")
+    far = search(tmp_path / "far", slurm_cluster.variables, *SHARED, "cluster.train_with=ours")
     assert far.returncode == 0, far.stderr
-    near = search(tmp_path / "near", cluster.variables, "cluster_type=local")
+    near = search(tmp_path / "near", slurm_cluster.variables, "cluster_type=local")
     assert near.returncode == 0, near.stderr
     rows = table(tmp_path / "far", 2)
     assert len(rows) == 2
     assert rows[0].keys() == table(tmp_path / "near", 1)[0].keys()
-    assert not cluster.jobs()
+    assert not slurm_cluster.jobs()
 
 
 @pytest.fixture
-def nemo(cluster: Slurm, tmp_path: Path) -> dict[str, str]:
+def nemo(slurm_cluster: Slurm, tmp_path: Path) -> dict[str, str]:
     """The environment of a search whose jobs run a stand-in for NeMo."""
     tools = place(tmp_path, srun=SRUN, python3=NEMO)
     (tmp_path / "data").mkdir()
     for end in ("bin", "idx"):
         (tmp_path / f"data/pile_00_text_document.{end}").write_bytes(bytes(30))
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    return cluster.variables | {"PATH": path, "SAID": str(tmp_path / "said")}
+    return slurm_cluster.variables | {"PATH": path, "SAID": str(tmp_path / "said")}
 
 
 def nemo_words(folder: Path) -> tuple[str, ...]:
@@ -167,15 +159,13 @@ def test_runs_of_nemo_on_slurm_are_read_back_and_not_made_again(
 
 @needs_slurm
 def test_runs_that_are_only_submitted_are_collected_by_a_last_job(
-    cluster: Slurm, tmp_path: Path, nemo: dict[str, str]
+    slurm_cluster: Slurm, tmp_path: Path, nemo: dict[str, str]
 ) -> None:
     results = tmp_path / "results"
     done = search(results, nemo, *nemo_words(tmp_path), "--submit-only")
     assert done.returncode == 0, done.stderr
     assert "2 runs are queued" in done.stdout
-    until_s = time.monotonic() + 120
-    while cluster.jobs() and time.monotonic() < until_s:
-        time.sleep(0.5)
+    assert slurm_cluster.is_idle_within(120)
     rows = table(results, 2)
     assert len(rows) == 2
     (results / "gpt3/unknown_size_80gb/final_results/final_summary_2nodes.csv").unlink()
@@ -186,7 +176,7 @@ def test_runs_that_are_only_submitted_are_collected_by_a_last_job(
 
 @needs_slurm
 def test_a_killed_search_goes_on_with_the_jobs_that_it_left(
-    cluster: Slurm, tmp_path: Path, nemo: dict[str, str]
+    slurm_cluster: Slurm, tmp_path: Path, nemo: dict[str, str]
 ) -> None:
     slow = place(
         tmp_path / "data",
@@ -195,11 +185,11 @@ def test_a_killed_search_goes_on_with_the_jobs_that_it_left(
     variables = nemo | {"PATH": f"{slow}{os.pathsep}{nemo['PATH']}"}
     command = command_of(tmp_path, *nemo_words(tmp_path))
     with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) as process:
-        while not cluster.jobs():
+        while not slurm_cluster.jobs():
             assert process.poll() is None
             time.sleep(0.2)
         process.kill()
-    assert cluster.jobs()
+    assert slurm_cluster.jobs()
     done = search(tmp_path, variables, *nemo_words(tmp_path))
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "said").read_text().splitlines()) == 2
@@ -208,7 +198,7 @@ def test_a_killed_search_goes_on_with_the_jobs_that_it_left(
 @needs_slurm
 @pytest.mark.parametrize("words", [("cluster.train_with=ours",), ("training_container=image",)])
 def test_runs_that_wait_are_said_once_with_the_reason(
-    cluster: Slurm, tmp_path: Path, nemo: dict[str, str], words: tuple[str, ...]
+    slurm_cluster: Slurm, tmp_path: Path, nemo: dict[str, str], words: tuple[str, ...]
 ) -> None:
     late = "cluster.sbatch_args=['--begin=now+1hour']"
     command = command_of(tmp_path, *nemo_words(tmp_path)[:-1], late, *words)
@@ -216,20 +206,20 @@ def test_runs_that_wait_are_said_once_with_the_reason(
         assert process.stderr
         lines = (line for line in process.stderr if "Waiting" in line)
         said = next(lines)
-        job = cluster.jobs()[0].split()[0]
+        job = slurm_cluster.jobs()[0].split()[0]
         assert said.strip().endswith(
             f"Waiting for hosts: job {job} of Slurm is pending (BeginTime)."
         )
         time.sleep(2)
         process.terminate()
         assert list(lines) == []
-    cluster.run("scancel", "--user", "root")
+    slurm_cluster.run("scancel", "--user", "root")
 
 
 @needs_slurm
 @pytest.mark.parametrize("how", ["NODE_FAIL", "CANCELLED"])
 def test_a_run_that_loses_its_nodes_is_made_again_and_counts_as_run(
-    cluster: Slurm, tmp_path: Path, nemo: dict[str, str], how: str
+    slurm_cluster: Slurm, tmp_path: Path, nemo: dict[str, str], how: str
 ) -> None:
     first = tmp_path / "first"
     hangs = f"""
@@ -251,30 +241,18 @@ if os.environ["SLURM_PROCID"] == "0":
         while not first.exists() or not (job := first.read_text()):
             assert process.poll() is None
             time.sleep(0.2)
-        node = cluster.run("squeue", "-h", "-j", job, "--format=%B").strip()
-        if how == "NODE_FAIL":
-            cluster.kill_node(node)
-        else:
-            cluster.run("scancel", job)
-        try:
+        node = slurm_cluster.run("squeue", "-h", "-j", job, "--format=%B").strip()
+        if how == "CANCELLED":
+            slurm_cluster.run("scancel", job)
+        is_lost = how == "NODE_FAIL"
+        with slurm_cluster.without_node(node) if is_lost else nullcontext():
             _, said = process.communicate(timeout=200)
-        finally:
-            if how == "NODE_FAIL":
-                conf = str(cluster.folder / "slurm.conf")
-                cluster.run("slurmd", "-f", conf, "-N", node)
     assert process.returncode == 0, said
     assert len(table(tmp_path, 2)) == 2
     assert f"job {job} of Slurm ended as {how}" in said
 
 
-@pytest.fixture
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=2, slots=2)
-    yield found
-    namespaces.stop(found)
-
-
-@on_namespaces[1]
+@pytest.mark.skipif(not namespaces.CAN_RUN, reason=namespaces.REASON)
 def test_runs_of_ours_inside_base_command(hosts: Hosts, tmp_path: Path) -> None:
     tools = place(tmp_path, bcprun=BCPRUN)
     variables = hosts.variables | {

@@ -14,6 +14,7 @@ from autoconf_launch.launcher.extension_points import load_reference, references
 from autoconf_launch.launcher.script import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling import Dialect, Rendered, TrialNeeds
 
+from ..launcher.dialects.sources import script
 from .toy_words import ToyDialect, install_toys
 
 UNPROVEN = {"megatron", "torchtitan"}
@@ -49,13 +50,6 @@ train: {bs: 2, eval_bs: 7}  # per GPU
 optim:
   accumulate_every: 8
 """
-
-
-def script(*arguments: str, text: str = "", **rest: object) -> ScriptSource:
-    made = ScriptSource(
-        script_args=arguments, config=RawConfig({}), config_argument=None, script="train.py"
-    )
-    return dataclasses.replace(made, text=text, **rest)  # type: ignore[arg-type]
 
 
 HF = "from transformers import HfArgumentParser, Trainer, TrainingArguments\nTrainer(1)"
@@ -125,6 +119,7 @@ CASES = [
 TOY = script(text="import toytrain", environment=(("TOY_BATCH", "2"), ("TOY_STEPS", "8")))
 CASES.append(pytest.param(ToyDialect(), TOY, id="toy"))
 NEEDS = TrialNeeds(folder="trial", steps=5)
+SOAK = TrialNeeds(folder="trial", steps=20, evaluates=True, saves=True)
 ONE_TO_3 = {
     **dict.fromkeys(("native", "deepspeed", "megatron"), 1),
     **dict.fromkeys(("arguments", "document", "dataloader", "toy")),
@@ -165,28 +160,25 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_dialect
-def test_it_is_taken_for_its_own_scripts(dialect: Dialect, source: ScriptSource) -> None:
+def test_it_is_taken_for_its_own_scripts_by_the_name_of_its_row(
+    dialect: Dialect, source: ScriptSource
+) -> None:
     choice = choose_dialect(source)
     assert choice.dialect.name == dialect.name
     assert len(choice.notes) == (dialect.name in UNPROVEN)
     assert all("is experimental" in note for note in choice.notes)
-
-
-@each_dialect
-def test_its_name_is_that_of_its_row(dialect: Dialect, source: ScriptSource) -> None:
     found = references("dialect", DIALECTS)[dialect.name]
     assert load_reference(found).__name__ == type(dialect).__name__
 
 
 @each_dialect
-def test_the_baseline_is_what_the_user_gave(dialect: Dialect, source: ScriptSource) -> None:
-    layout = dialect.read(source, world_size=RANKS).baseline.layout
+def test_the_baseline_is_what_the_user_gave_and_the_global_batch_stays(
+    dialect: Dialect, source: ScriptSource
+) -> None:
+    user = dialect.read(source, world_size=RANKS)
+    layout = user.baseline.layout
     assert (layout.micro_batch, layout.accumulation, layout.data_parallel) == (2, 8, RANKS)
-
-
-@each_dialect
-def test_the_global_batch_stays(dialect: Dialect, source: ScriptSource) -> None:
-    assert dialect.read(source, world_size=RANKS).batch_rule.pinned == 32
+    assert user.batch_rule.pinned == 32
 
 
 @each_dialect
@@ -197,35 +189,23 @@ def test_rendering_the_baseline_changes_nothing_but_paths_of_files(
     rendered = dialect.render(baseline, source, "trial/c.json")
     before = rendered.before or source.config.without(("autotuning",))
     assert before.diff(rendered.config) == ()
+    assert all(PurePath(file.name).name == file.name for file in rendered.files)
     paths = {f"trial/{file.name}" for file in rendered.files} | {"trial/c.json"}
     for old, new in zip(source.script_args, rendered.script_args, strict=True):
         assert new == old or new.rpartition("=")[2] in paths
     assert rendered.environment == ()
     assert all(file.text in {given.text for given in source.files} for file in rendered.files)
+    assert rendered.checked is None or "micro_batch" in dict(rendered.checked)
 
 
 @each_dialect
-def test_a_rendered_candidate_is_read_back_as_itself(
+def test_a_candidate_is_read_back_as_itself_beside_the_scripts_own_words(
     dialect: Dialect, source: ScriptSource
 ) -> None:
     candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
     assert dialect.read(again(source, rendered), world_size=RANKS).baseline == candidate
-
-
-@each_dialect
-def test_what_is_rendered_differs_from_what_was_given(
-    dialect: Dialect, source: ScriptSource
-) -> None:
-    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
-    rendered = dialect.render(candidate, source, "trial/c.json")
     assert (rendered.before or source.config.without(("autotuning",))).diff(rendered.config)
-
-
-@each_dialect
-def test_arguments_and_keys_of_the_script_stay(dialect: Dialect, source: ScriptSource) -> None:
-    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
-    rendered = dialect.render(candidate, source, "trial/c.json")
     for argument in ("--lr", "--test-batch-size=7", "--training.seq_len=64", "fit"):
         assert (argument in source.script_args) == (argument in rendered.script_args)
     if source.config_argument is not None:
@@ -236,40 +216,15 @@ def test_arguments_and_keys_of_the_script_stay(dialect: Dialect, source: ScriptS
 
 
 @each_dialect
-def test_further_files_have_no_folder(dialect: Dialect, source: ScriptSource) -> None:
-    baseline = dialect.read(source, world_size=RANKS).baseline
-    for file in dialect.render(baseline, source, "trial/c.json").files:
-        assert PurePath(file.name).name == file.name
-
-
-@each_dialect
-def test_in_a_trial_trackers_are_silent_and_the_candidate_stays(
-    dialect: Dialect, source: ScriptSource
+@pytest.mark.parametrize("needs", [NEEDS, SOAK], ids=["trial", "soak"])
+def test_in_a_trial_and_in_a_soak_trackers_are_silent_and_the_candidate_stays(
+    dialect: Dialect, source: ScriptSource, needs: TrialNeeds
 ) -> None:
     candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
-    trial = dialect.in_trial(rendered, source, NEEDS)
+    trial = dialect.in_trial(rendered, source, needs)
     assert ("WANDB_MODE", "disabled") in trial.environment
     assert dialect.read(again(source, trial), world_size=RANKS).baseline == candidate
-
-
-@each_dialect
-def test_in_a_soak_trackers_are_silent_and_the_candidate_stays(
-    dialect: Dialect, source: ScriptSource
-) -> None:
-    needs = dataclasses.replace(NEEDS, steps=20, evaluates=True, saves=True)
-    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
-    rendered = dialect.render(candidate, source, "trial/c.json")
-    soak = dialect.in_trial(rendered, source, needs)
-    assert ("WANDB_MODE", "disabled") in soak.environment
-    assert dialect.read(again(source, soak), world_size=RANKS).baseline == candidate
-
-
-@each_dialect
-def test_the_micro_batch_is_checked_in_a_trial(dialect: Dialect, source: ScriptSource) -> None:
-    baseline = dialect.read(source, world_size=RANKS).baseline
-    checked = dialect.render(baseline, source, "trial/c.json").checked
-    assert checked is None or "micro_batch" in dict(checked)
 
 
 @each_dialect

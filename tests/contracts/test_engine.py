@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ from autoconf_launch.launcher.engines import (
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
-from ..cluster import kubernetes_cluster, ray_cluster, slurm
+from ..cluster.clusters import SCHEDULERS, Scheduler
 from ..launcher.replay_backend import ReplayBackend
 from .toy_engine import ToyEngine
 
@@ -157,86 +157,34 @@ def over_folder(folder: Path) -> Workshop:
 
 
 @cache
-def queue_jobs() -> None:
-    """Slurm for all tests; it ends with this process."""
-    running = slurm.start(Path(tempfile.mkdtemp(prefix="slurm-")))
-    atexit.register(slurm.stop, running)
-    os.environ["SLURM_CONF"] = running.variables["SLURM_CONF"]
-
-
-def over_slurm(folder: Path) -> Workshop:
-    queue_jobs()
-    return Workshop(
-        backend=make_engine(RemoteAccess(engine="sbatch")), folder=folder, patience_s=30
-    )
-
-
-@cache
-def join_ray() -> None:
-    """Ray for all tests; it ends with this process."""
-    running = ray_cluster.start(1, cpus=8)
-    atexit.register(ray_cluster.stop, running)
+def join(start: Callable[[], AbstractContextManager[Scheduler]]) -> RemoteAccess:
+    """A cluster for all tests, which ends with this process."""
+    stack = ExitStack()
+    running = stack.enter_context(start())
+    atexit.register(stack.close)
     for name, value in running.variables.items():
-        if name.startswith("RAY_"):
+        if name.startswith(("SLURM_", "RAY_", "KUBE")):
             os.environ[name] = value
+    return RemoteAccess(engine=running.engine, arguments=running.flags[3:])
 
 
-def over_ray(folder: Path) -> Workshop:
-    join_ray()
-    return Workshop(backend=make_engine(RemoteAccess(engine="ray")), folder=folder, patience_s=60)
+def in_cluster(start: Callable[[], AbstractContextManager[Scheduler]], folder: Path) -> Workshop:
+    return Workshop(backend=make_engine(join(start)), folder=folder)
 
 
-@cache
-def join_kubernetes(real: bool) -> tuple[str, str]:
-    """A cluster of each kind for all tests, which ends with this process."""
-    folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
-    running = kubernetes_cluster.start(folder, real=real, nodes=1)
-    atexit.register(kubernetes_cluster.stop, running)
-    return running.variables["KUBECONFIG"], str(running.pod_file())
-
-
-def over_kubernetes(folder: Path, *, real: bool = True) -> Workshop:
-    os.environ["KUBECONFIG"], pod = join_kubernetes(real)
-    access = RemoteAccess(engine="kubernetes", arguments=(pod,))
-    return Workshop(backend=make_engine(access), folder=folder, patience_s=60)
-
-
-def over_a_stand_in(folder: Path) -> Workshop:
-    return over_kubernetes(folder, real=False)
-
-
-ON_KUBERNETES = [
-    pytest.param(
-        make,
-        marks=[pytest.mark.cluster, pytest.mark.skipif(not is_there, reason=reason)],
-    )
-    for make, is_there, reason in (
-        (over_kubernetes, kubernetes_cluster.HAS_SERVER, kubernetes_cluster.SERVER_REASON),
-        (over_a_stand_in, kubernetes_cluster.CAN_STAND_IN, kubernetes_cluster.CLIENT_REASON),
-    )
-]
-ON_RAY = pytest.param(
-    over_ray,
-    marks=[
-        pytest.mark.cluster,
-        pytest.mark.skipif(not ray_cluster.IS_INSTALLED, reason=ray_cluster.REASON),
-    ],
-)
-ON_SLURM = pytest.param(
-    over_slurm,
-    marks=[
-        pytest.mark.cluster,
-        pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge"),
-    ],
-)
-WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
-    *(local, over_hosts, over_folder, fork, replay, toy),
+WORKSHOPS = (
+    *(
+        pytest.param(make, id=make.__name__)
+        for make in (local, over_hosts, over_folder, fork, replay, toy)
+    ),
+    *(
+        pytest.param(partial(in_cluster, row.values[0]), id=row.id, marks=row.marks)
+        for row in SCHEDULERS
+    ),
 )
 
 
-@pytest.fixture(
-    params=(*WORKSHOPS, ON_SLURM, ON_RAY, *ON_KUBERNETES), ids=lambda make: make.__name__
-)
+@pytest.fixture(params=WORKSHOPS)
 def workshop(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Workshop:
@@ -245,39 +193,20 @@ def workshop(
     return made
 
 
-def test_a_launch_that_works_is_measured(workshop: Workshop) -> None:
-    end = workshop.end_of(workshop.submit("works"))
+def test_a_launch_that_works_is_measured_and_its_end_stays(workshop: Workshop) -> None:
+    job = workshop.submit("works", 3)
+    handle = job.handle
+    end = workshop.end_of(job)
     assert isinstance(end.outcome, Measurement)
     assert (end.exit_code, end.outcome.step_s) == (0, (1.0, 1.0, 1.0))
-
-
-def test_a_launch_that_fails_is_a_failure(workshop: Workshop) -> None:
-    end = workshop.end_of(workshop.submit("fails"))
-    assert isinstance(end.outcome, FailedTrial)
-    assert (end.exit_code, end.outcome.failure.kind) == (1, FailureKind.CRASHED)
-
-
-def test_submitting_returns_at_once(workshop: Workshop) -> None:
-    start_s = time.monotonic()
-    job = workshop.submit("slow")
-    took_s = time.monotonic() - start_s
-    workshop.backend.cancel(job, REASON)
-    workshop.end_of(job)
-    assert took_s < 1
-
-
-def test_a_job_knows_its_plan(workshop: Workshop) -> None:
-    job = workshop.submit("works", 3)
-    workshop.end_of(job)
-    assert job.plan == workshop.plan("works", 3)
-
-
-def test_a_handle_stays_the_same_and_can_be_written_down(workshop: Workshop) -> None:
-    job = workshop.submit("works")
-    handle = job.handle
-    workshop.end_of(job)
-    assert handle == job.handle
+    assert (job.plan, job.handle) == (workshop.plan("works", 3), handle)
     assert re.fullmatch(r"[A-Za-z0-9./\-]*", handle)
+    workshop.backend.cancel(job, REASON)
+    workshop.backend.send_signal(job, signal.SIGTERM)
+    assert workshop.backend.poll([job, job]) == (end, end)
+    start_s = time.monotonic()
+    workshop.backend.wait([job], 10)
+    assert time.monotonic() - start_s < 5
 
 
 def test_the_orphan_of_another_host_or_without_a_handle_is_not_waited_for(
@@ -289,68 +218,34 @@ def test_the_orphan_of_another_host_or_without_a_handle_is_not_waited_for(
     assert time.monotonic() - start_s < 1
 
 
-def test_an_end_is_the_same_whenever_it_is_asked_for(workshop: Workshop) -> None:
-    job = workshop.submit("works")
-    end = workshop.end_of(job)
-    assert workshop.backend.poll([job, job]) == (end, end)
+def test_jobs_run_at_once_and_their_ends_come_in_the_order_of_the_question(
+    workshop: Workshop,
+) -> None:
+    jobs = [workshop.submit(fate, n) for n, fate in enumerate(("works", "works", "fails"))]
+    ends = workshop.ends_of(*reversed(jobs))
+    assert [end.exit_code for end in ends] == [1, 0, 0]
+    assert isinstance(ends[0].outcome, FailedTrial)
+    assert ends[0].outcome.failure.kind is FailureKind.CRASHED
+    assert workshop.backend.poll([]) == ()
 
 
-def test_ends_come_in_the_order_of_the_question(workshop: Workshop) -> None:
-    jobs = [workshop.submit(fate) for fate in ("works", "fails", "works")][:2]
-    codes = [end.exit_code for end in workshop.ends_of(*reversed(jobs))]
-    assert codes == [1, 0]
-
-
-def test_several_jobs_run_at_once(workshop: Workshop) -> None:
-    jobs = [workshop.submit("works", number) for number in range(5)]
-    assert [end.exit_code for end in workshop.ends_of(*jobs)] == [0] * 5
-
-
-def test_a_cancelled_job_ends_with_the_reason(workshop: Workshop) -> None:
-    job = workshop.submit("slow")
-    workshop.backend.cancel(job, REASON)
-    assert workshop.end_of(job).outcome == FailedTrial(failure=REASON)
-
-
-def test_the_first_reason_is_kept(workshop: Workshop) -> None:
-    job = workshop.submit("slow")
-    workshop.backend.cancel(job, REASON)
-    workshop.backend.cancel(job, replace(REASON, detail="another"))
-    assert workshop.end_of(job).outcome == FailedTrial(failure=REASON)
-
-
-def test_a_cancel_spares_the_other_jobs(workshop: Workshop) -> None:
-    slow, works = workshop.submit("slow"), workshop.submit("works")
+def test_a_cancelled_job_ends_with_the_first_reason_and_the_others_go_on(
+    workshop: Workshop,
+) -> None:
+    start_s = time.monotonic()
+    slow = workshop.submit("slow")
+    assert time.monotonic() - start_s < 1
+    works = workshop.submit("works")
     workshop.backend.cancel(slow, REASON)
-    outcomes = [end.outcome for end in workshop.ends_of(slow, works)]
-    assert [type(outcome) for outcome in outcomes] == [FailedTrial, Measurement]
-
-
-def test_a_cancel_after_the_end_changes_nothing(workshop: Workshop) -> None:
-    job = workshop.submit("works")
-    end = workshop.end_of(job)
-    workshop.backend.cancel(job, REASON)
-    assert workshop.backend.poll([job]) == (end,)
-
-
-def test_a_signal_after_the_end_changes_nothing(workshop: Workshop) -> None:
-    job = workshop.submit("works")
-    end = workshop.end_of(job)
-    workshop.backend.send_signal(job, signal.SIGTERM)
-    assert workshop.backend.poll([job]) == (end,)
+    workshop.backend.cancel(slow, replace(REASON, detail="another"))
+    cancelled, measured = (end.outcome for end in workshop.ends_of(slow, works))
+    assert cancelled == FailedTrial(failure=REASON)
+    assert isinstance(measured, Measurement)
 
 
 def test_a_plan_without_a_task_has_no_outcome(workshop: Workshop) -> None:
     plan = replace(workshop.plan("fails"), task=None)
     assert workshop.end_of(workshop.backend.submit(plan)).outcome is None
-
-
-def test_waiting_for_a_job_that_has_ended_returns_at_once(workshop: Workshop) -> None:
-    job = workshop.submit("works")
-    workshop.end_of(job)
-    start_s = time.monotonic()
-    workshop.backend.wait([job], 10)
-    assert time.monotonic() - start_s < 5
 
 
 NASTY = ("--", "-x", "$(touch pwned)", "`id`", "a'b\"c\\", "two\nlines", "%n %j", "*;|&", "", "é")
@@ -376,7 +271,3 @@ def test_words_variables_and_folders_pass_whole(workshop: Workshop) -> None:
     said = json.loads((folder / "trial" / "said.json").read_text())
     assert said == [list(NASTY), value, str(folder)]
     assert not list(workshop.folder.rglob("pwned"))
-
-
-def test_asking_for_no_job_gives_no_end(workshop: Workshop) -> None:
-    assert workshop.backend.poll([]) == ()

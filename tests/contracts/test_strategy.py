@@ -121,91 +121,61 @@ def history(request: pytest.FixtureRequest) -> tuple[Record, ...]:
     return HISTORIES[request.param]
 
 
-def test_rows_are_different_and_of_the_pool(
-    strategy: Strategy, history: tuple[Record, ...]
-) -> None:
-    rows = strategy.propose(ask(9, history=history, count=5))
-    assert len(set(rows)) == len(rows) == 5
-    assert set(rows) <= set(range(9))
-
-
-@pytest.mark.parametrize("count", [1, 4, 100])
-def test_no_more_rows_come_than_asked_for_or_there_are(
+@pytest.mark.parametrize("count", [1, 5, 100])
+def test_as_many_different_rows_of_the_pool_come_as_are_requested_or_there_are(
     strategy: Strategy, history: tuple[Record, ...], count: int
 ) -> None:
-    assert len(strategy.propose(ask(9, history=history, count=count))) == min(count, 9)
-
-
-def test_the_same_arguments_give_the_same_rows(
-    strategy: Strategy, history: tuple[Record, ...]
-) -> None:
-    first, second = (
-        strategy.propose(ask(9, predictions=predictions(*range(1, 10)), history=history, count=4))
-        for _ in range(2)
-    )
-    assert first == second
+    rows = strategy.propose(ask(9, history=history, count=count))
+    assert len(set(rows)) == len(rows) == min(count, 9)
+    assert set(rows) <= set(range(9))
+    assert {type(row) for row in rows} == {int}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_another_instance_gives_the_same_rows(name: str, history: tuple[Record, ...]) -> None:
-    first, second = (load(name).propose(ask(9, history=history, count=9)) for _ in range(2))
-    assert first == second
-
-
-def test_earlier_calls_leave_no_trace(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    alone = strategy.propose(ask(9, history=history, count=3))
-    strategy.propose(
-        ask(
-            5,
-            predictions=predictions(*range(1, 6)),
-            history=HISTORIES["measurements"],
-            count=2,
-            seed=1,
-        )
-    )
-    assert strategy.propose(ask(9, history=history, count=3)) == alone
-
-
-def test_arguments_are_not_changed(strategy: Strategy, history: tuple[Record, ...]) -> None:
+def test_rows_depend_on_the_arguments_only_which_are_not_changed(
+    name: str, history: tuple[Record, ...]
+) -> None:
+    strategy = load(name)
     given_pool, given_predictions = pool(4), predictions(4, 3, np.nan, 1)
-    before = [given_pool.row(i) for i in range(4)], given_predictions.step_s_C.copy()
-    strategy.propose(
-        Ask(
-            pool=given_pool,
-            predictions=given_predictions,
-            history=history,
-            pending=(trial(1),),
-            count=4,
-            seed=SEED,
-        )
+    asked = Ask(
+        pool=given_pool,
+        predictions=given_predictions,
+        history=history,
+        pending=(trial(1),),
+        count=4,
+        seed=SEED,
     )
+    before = [given_pool.row(i) for i in range(4)], given_predictions.step_s_C.copy()
+    first = strategy.propose(asked)
+    known = predictions(*range(1, 6))
+    strategy.propose(ask(5, predictions=known, history=HISTORIES["measurements"], count=2, seed=1))
+    assert strategy.propose(asked) == first == load(name).propose(asked)
     assert [given_pool.row(i) for i in range(4)] == before[0]
     assert np.array_equal(given_predictions.step_s_C, before[1], equal_nan=True)
 
 
-def test_what_is_running_is_not_proposed(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    rows = strategy.propose(ask(4, history=history, pending=(trial(1), trial(3)), count=4))
-    assert set(rows) == {0, 2}
-
-
-def test_a_pool_that_runs_already_gives_nothing(strategy: Strategy) -> None:
-    assert strategy.propose(ask(1, pending=(trial(0),))) == ()
-
-
-def test_a_pool_of_one_gives_that_one(strategy: Strategy, history: tuple[Record, ...]) -> None:
-    assert strategy.propose(ask(1, history=history)) == (0,)
-
-
-@pytest.mark.parametrize("known", [(np.nan,) * 4, (1.0, np.nan, 2.0, np.nan)])
-def test_predictions_may_be_unknown(
-    strategy: Strategy, history: tuple[Record, ...], known: tuple[float, ...]
+@pytest.mark.parametrize(
+    ("size", "running", "known", "rows"),
+    [
+        pytest.param(4, (1, 3), None, {0, 2}, id="not_what_is_running"),
+        pytest.param(1, (0,), None, set(), id="nothing_if_all_is_running"),
+        pytest.param(1, (), None, {0}, id="the_only_one"),
+        pytest.param(4, (), (np.nan,) * 4, {0, 1, 2, 3}, id="without_predictions"),
+        pytest.param(4, (), (1.0, np.nan, 2.0, np.nan), {0, 1, 2, 3}, id="with_some_predictions"),
+    ],
+)
+def test_all_that_can_be_launched_is_proposed(
+    strategy: Strategy,
+    history: tuple[Record, ...],
+    size: int,
+    running: tuple[int, ...],
+    known: tuple[float, ...] | None,
+    rows: set[int],
 ) -> None:
-    rows = strategy.propose(ask(4, predictions=predictions(*known), history=history, count=4))
-    assert sorted(rows) == [0, 1, 2, 3]
-
-
-def test_rows_are_plain_integers(strategy: Strategy) -> None:
-    assert {type(row) for row in strategy.propose(ask(4, count=4))} == {int}
+    given: dict[str, Any] = {} if known is None else {"predictions": predictions(*known)}
+    pending = tuple(map(trial, running))
+    asked = ask(size, history=history, pending=pending, count=4, **given)
+    assert set(strategy.propose(asked)) == rows
 
 
 @pytest.mark.parametrize("metric", ["throughput", "latency", "FLOPS"])
@@ -235,17 +205,23 @@ def test_it_holds_for_any_pool_and_history(name: str, data: st.DataObject) -> No
     assert set(rows) <= set(range(size)) - running
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(
-        ConfigError, match=r"tuner_type is 'modelbased'.*did you mean 'model_based'"
-    ):
-        load_strategy("modelbased")
-
-
-@pytest.mark.parametrize("name", ["modelbased", "zzz", "random:x"])
-def test_an_unknown_name_is_refused_with_all_that_are_known(name: str) -> None:
-    with pytest.raises(ConfigError, match="known: gridsearch, model_based, optuna, random, xgb"):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("modelbased", r"tuner_type is 'modelbased'.*did you mean 'model_based'"),
+        *(
+            (name, "known: gridsearch, model_based, optuna, random, xgb")
+            for name in ("modelbased", "zzz", "random:x", "deepspeed")
+        ),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_that_are_known(
+    name: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
         load_strategy(name)
+    with pytest.raises(ConfigError, match=f"--tuner is '{name}'"):
+        load_strategy(name, where="--tuner")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -259,16 +235,6 @@ def test_a_missing_xgboost_is_one_sentence_before_a_search(
 
 def test_model_based_and_xgboost_are_the_same_tuner() -> None:
     assert STRATEGIES["model_based"] == STRATEGIES["xgboost"]
-
-
-def test_tuners_of_others_are_not_offered_to_users() -> None:
-    with pytest.raises(ConfigError, match="unknown"):
-        load_strategy("deepspeed")
-
-
-def test_an_unknown_name_is_said_with_where_it_was_given() -> None:
-    with pytest.raises(ConfigError, match="--tuner is 'x'"):
-        load_strategy("x", where="--tuner")
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -5,7 +5,7 @@ Each works in a process of its own, as in a tune.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import find_tracker
-from autoconf_launch.launcher.trackers.base import Entry, TrackedStudy
+from autoconf_launch.launcher.trackers.base import TrackedStudy
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
 
 from ..launcher.trackers.read_back import Kept, read_mlflow, read_tensorboard, read_wandb
@@ -34,10 +34,13 @@ _FIRST, _SECOND, _FULL = (
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """Runs that were kept after each session, and the messages about the tracker."""
+    """Runs that were kept after each session, and the messages of each about the tracker.
+
+    The first session is interrupted after the second trial; the next one is told everything again.
+    """
 
     sessions: list[Kept]
-    notes: list[Note]
+    notes: list[list[Note]]
 
     @property
     def kept(self) -> Kept:
@@ -45,7 +48,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def offline() -> Iterator[pytest.MonkeyPatch]:
+def offline() -> Iterator[None]:
     """Nothing reaches the network, and the user's own settings do not count."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
@@ -53,99 +56,59 @@ def offline() -> Iterator[pytest.MonkeyPatch]:
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         for name in _FOREIGN:
             patch.delenv(name, raising=False)
-        yield patch
+        yield
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    if find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    return name
-
-
-@pytest.fixture(scope="module")
-def story(kind: str, offline: object, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return tell(kind, tmp_path_factory.mktemp(kind), STUDY)
-
-
-@pytest.fixture(scope="module")
-def resumed(kind: str, offline: object, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Interrupted after the second trial; the next session is told of everything again."""
-    return tell(kind, tmp_path_factory.mktemp(kind), STUDY[:3], STUDY)
-
-
-def tell(kind: str, folder: Path, *sessions: Sequence[Entry]) -> Story:
-    kept, notes = list[Kept](), list[Note]()
-    for entries in sessions:
+def story(
+    request: pytest.FixtureRequest, offline: None, tmp_path_factory: pytest.TempPathFactory
+) -> Story:
+    kind: str = request.param
+    if find_spec(kind) is None:
+        pytest.skip(f"{kind} is not installed")
+    folder = tmp_path_factory.mktemp(kind)
+    found = Story(sessions=[], notes=[])
+    for entries in (STUDY[:3], STUDY):
         study = TrackedStudy(name="gpt3_126m", project="ours", folder=str(folder))
         outlet = Outlet(kind, find_tracker(kind), study, folder / "tracker.log")
-        for entry in entries:
-            notes += outlet.send(entry)
-        notes += finish_all([outlet], 60)
-        kept.append(KINDS[kind](folder))
-    return Story(sessions=kept, notes=notes)
+        notes = [note for entry in entries for note in outlet.send(entry)]
+        found.notes.append([*notes, *finish_all([outlet], 60)])
+        found.sessions.append(KINDS[kind](folder))
+    return found
 
 
 def test_it_says_where_the_runs_are_and_warns_of_nothing(story: Story) -> None:
-    assert [note.warning for note in story.notes] == [False]
-    assert "runs are sent to" in story.notes[0].text
+    for (note,) in story.notes:
+        assert not note.warning
+        assert "runs are sent to" in note.text
 
 
-def test_each_trial_is_a_run_of_its_name(story: Story) -> None:
+def test_each_trial_is_one_run_of_its_name_and_the_best_is_a_series_over_them(
+    story: Story,
+) -> None:
     assert set(story.kept.runs) == {_FIRST, _SECOND, _FULL}
-
-
-def test_every_parameter_of_a_trial_is_there(story: Story) -> None:
-    kept = story.kept.runs[_SECOND].parameters
-    assert {name: kept[name] for name, _ in PARAMETERS} == {n: str(v) for n, v in PARAMETERS}
-
-
-def test_what_was_predicted_and_measured_is_there(story: Story) -> None:
-    kept = story.kept.runs[_SECOND].metrics
-    assert {name: kept[name] for name, _ in MEASURED} == pytest.approx(dict(MEASURED))
-
-
-def test_a_failed_trial_is_a_failed_run_with_its_kind(story: Story) -> None:
-    run = story.kept.runs[_FULL]
-    assert (run.failed, run.failure) == (True, "out_of_memory")
-
-
-def test_a_failed_trial_keeps_what_is_known_of_it(story: Story) -> None:
-    kept = story.kept.runs[_FULL].metrics
-    assert {name: kept[name] for name, _ in FULL} == pytest.approx(dict(FULL))
-
-
-def test_a_measured_trial_is_no_failed_run(story: Story) -> None:
-    run = story.kept.runs[_FIRST]
-    assert (run.failed, run.failure) == (False, None)
-
-
-def test_the_best_so_far_is_a_series_over_finished_launches(story: Story) -> None:
     assert story.kept.best == {1: 64.0, 2: 128.0, 3: 128.0}
-
-
-def test_the_choice_is_kept_with_the_study(story: Story) -> None:
-    assert story.kept.choice == CHOICE.run
-    assert dict(BETTER)["throughput_samples_per_s"] == story.kept.best[3]
-
-
-def test_a_study_with_a_choice_is_complete(story: Story) -> None:
-    assert story.kept.complete
-
-
-def test_a_project_is_named_as_asked(story: Story) -> None:
     assert story.kept.project in ("ours", None)
 
 
-def test_a_resumed_study_has_each_run_once(resumed: Story) -> None:
-    assert set(resumed.kept.runs) == {_FIRST, _SECOND, _FULL}
-    assert resumed.kept.best == {1: 64.0, 2: 128.0, 3: 128.0}
+def test_parameters_predictions_and_measurements_of_a_trial_are_there(story: Story) -> None:
+    run = story.kept.runs[_SECOND]
+    parameters = {name: run.parameters[name] for name, _ in PARAMETERS}
+    assert parameters == {name: str(value) for name, value in PARAMETERS}
+    metrics = {name: run.metrics[name] for name, _ in MEASURED}
+    assert metrics == pytest.approx(dict(MEASURED))
+    assert (run.failed, run.failure) == (False, None)
 
 
-def test_a_resumed_study_is_completed(resumed: Story) -> None:
-    assert (resumed.kept.choice, resumed.kept.complete) == (CHOICE.run, True)
+def test_a_failed_trial_is_a_failed_run_with_its_kind_and_what_is_known_of_it(
+    story: Story,
+) -> None:
+    run = story.kept.runs[_FULL]
+    assert (run.failed, run.failure) == (True, "out_of_memory")
+    assert {name: run.metrics[name] for name, _ in FULL} == pytest.approx(dict(FULL))
 
 
-def test_a_study_without_a_choice_is_not_complete(resumed: Story) -> None:
-    assert not resumed.sessions[0].complete
+def test_a_study_is_complete_with_its_choice_only(story: Story) -> None:
+    assert [kept.complete for kept in story.sessions] == [False, True]
+    assert story.kept.choice == CHOICE.run
+    assert dict(BETTER)["throughput_samples_per_s"] == story.kept.best[3]

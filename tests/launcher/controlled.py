@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
+from autoconf_launch.autotuner.playoff import Decider
 from autoconf_launch.autotuner.search import Study
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
@@ -92,6 +93,20 @@ class ReplayIO:
         pass
 
 
+def controller_of(
+    study: Decider,
+    backend: ReplayBackend,
+    journal: Journal,
+    *,
+    trial_io: ReplayIO | None = None,
+    listener: Callable[[Event], None] = lambda event: None,
+    limits: TrialLimits = LIMITS,
+) -> Controller:
+    return Controller(
+        study, backend, trial_io or ReplayIO(), journal=journal, listener=listener, limits=limits
+    )
+
+
 def run_study(
     searched: SearchSpace,
     journal: Journal,
@@ -104,9 +119,7 @@ def run_study(
     study = Study(searched, None, settings or AutotuningSettings(tuner_type="random"))
     trial_io = ReplayIO()
     backend = ReplayBackend(answers_for_all(searched))
-    controller = Controller(
-        study, backend, trial_io, journal=journal, listener=listener, limits=LIMITS
-    )
+    controller = controller_of(study, backend, journal, trial_io=trial_io, listener=listener)
     controller.resume((contents or JournalContents()).search)
     controller.run()
     return study, trial_io
@@ -123,6 +136,7 @@ __all__ = [
     "PRINT",
     "ReplayIO",
     "answers_for_all",
+    "controller_of",
     "open_journal",
     "run_study",
     "space",

@@ -1,5 +1,7 @@
 """Completion in real shells; zsh and fish where they are installed."""
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -30,9 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "my_train.py").touch()
     (made / "my_results").mkdir()
     for shell in ("bash", "zsh", "fish"):
-        command = [sys.executable, "-m", "autoconf_launch", "--completion", shell]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        (made / f"script.{shell}").write_text(done.stdout)
+        written = io.StringIO()
+        with contextlib.redirect_stdout(written):
+            assert cli.main(["--completion", shell]) == cli.OK
+        (made / f"script.{shell}").write_text(written.getvalue())
     return made
 
 
@@ -46,13 +49,18 @@ def say(folder: Path, *command: str) -> list[str]:
 
 BASH = """
 source script.bash
-words=(autoconf-launch $1)
-[[ $1 == *" " ]] && words+=("")
-COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1)) COMP_LINE="${words[*]}"
-COMP_POINT=${#COMP_LINE}
-$(complete -p autoconf-launch | sed "s/.*-F \\([^ ]*\\).*/\\1/") \
-  autoconf-launch "${words[-1]}" "${words[-2]}"
-printf "%s\\n" "${COMPREPLY[@]}"
+for line; do
+  words=(autoconf-launch $line)
+  COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1)) COMP_LINE="${words[*]}"
+  COMP_POINT=${#COMP_LINE}
+  $(complete -p autoconf-launch | sed "s/.*-F \\([^ ]*\\).*/\\1/") \
+    autoconf-launch "${words[-1]}" "${words[-2]}"
+  echo "${COMPREPLY[@]}"
+done
+"""
+FISH = """
+source script.fish
+for line in $argv; echo (complete -C "autoconf-launch $line" | cut -f 1); end
 """
 ZSH = r"""
 zmodload zsh/zpty
@@ -68,17 +76,20 @@ print -r -- $out
 """
 
 
-@pytest.mark.parametrize(("line", "whole"), CASES)
-def test_bash_completes(line: str, whole: str, folder: Path) -> None:
-    assert whole in say(folder, "bash", "--norc", "-c", BASH, "bash", line)
+def require_whole(answers: list[str]) -> None:
+    assert len(answers) == len(CASES)
+    for (line, whole), answer in zip(CASES, answers, strict=True):
+        assert whole in [word.rstrip("/") for word in answer.split()], line
+
+
+def test_bash_completes(folder: Path) -> None:
+    lines = (line for line, _ in CASES)
+    require_whole(say(folder, "bash", "--norc", "-c", BASH, "bash", *lines))
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
-@pytest.mark.parametrize(("line", "whole"), CASES)
-def test_fish_completes(line: str, whole: str, folder: Path) -> None:
-    asked = f"source script.fish; complete -C 'autoconf-launch {line}'"
-    words = say(folder, "fish", "-N", "-c", asked)
-    assert whole in [word.partition("\t")[0].rstrip("/") for word in words]
+def test_fish_completes(folder: Path) -> None:
+    require_whole(say(folder, "fish", "-N", "-c", FISH, *(line for line, _ in CASES)))
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")

@@ -15,7 +15,6 @@ from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.verbs import LAUNCHING, VERBS, question_of_verb
 
 QUESTIONS = ("tune", *VERBS)
-MOST_CPU_S = {"--help": 0.3}
 
 
 def parser_of(verb: str) -> VerbParser:
@@ -32,10 +31,12 @@ def cpu_s(words: list[str]) -> float:
 
 
 @pytest.mark.undisturbed
-@pytest.mark.parametrize("words", [["--help"], ["--version"], *(n.split() for n in QUESTIONS)])
-def test_help_takes_little_cpu(words: list[str]) -> None:
-    asked = words if words[0].startswith("-") else [*words, "--help"]
-    assert any(cpu_s(asked) < MOST_CPU_S.get(words[0], 0.5) for _ in range(3))
+@pytest.mark.parametrize(
+    ("words", "most_s"), [(["--help"], 0.3), (["tune", "--help"], 0.5), (["plan", "--help"], 0.5)]
+)
+def test_help_takes_little_cpu(words: list[str], most_s: float) -> None:
+    """Of other verbs it waits for no numeric library, as the next test shows."""
+    assert any(cpu_s(words) < most_s for _ in range(3))
 
 
 def test_help_waits_for_no_numeric_library() -> None:
@@ -90,8 +91,10 @@ def test_the_examples_of_the_help_are_read(verb: str, line: str) -> None:
 
 
 ASKED = [
-    line for verb in ("fit", "plan", "recommend") for line in examples(verb) if " -- " not in line
+    next(line for line in examples(verb) if " -- " not in line)
+    for verb in ("fit", "plan", "recommend")
 ]
+"""Of each verb one; their flags are read by the test above."""
 
 
 @pytest.mark.parametrize("line", ASKED)

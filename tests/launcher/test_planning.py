@@ -70,46 +70,33 @@ def test_ranks_start_where_the_user_is_so_that_files_there_are_found(tmp_path: P
     assert made.working_directory == str(tmp_path)
 
 
-def test_a_script_alone_is_one_process_without_a_place() -> None:
-    request = replace(parse_request(["train.py"]), alone=True)
-    (only,) = plan_launch(request, nodes(2), with_arguments("--x")).ranks
+def test_a_script_alone_is_one_process_without_a_place_on_the_cores_of_all_ranks() -> None:
+    request = replace(parse_request(["train.py"]), alone=True, cores=(0,))
+    (only,) = plan_launch(request, nodes(1), with_arguments("--x")).ranks
     names = {name for name, _ in only.environment}
     assert not names & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    assert only.argv[-2:] == ("train.py", "--x")
+    assert (only.argv[-2:], only.cores) == (("train.py", "--x"), (0,))
 
 
 def test_the_named_python_starts_the_ranks() -> None:
     request = replace(parse_request(["train.py"]), python="/env/bin/python")
-    assert plan_launch(request, nodes(1), with_arguments()).ranks[0].argv[:3] == (
-        "/env/bin/python",
-        "-u",
-        "train.py",
-    )
+    (only,) = plan_launch(request, nodes(1), with_arguments()).ranks
+    assert only.argv[:3] == ("/env/bin/python", "-u", "train.py")
+    assert only.cores is None
 
 
-def test_a_script_alone_has_the_cores_of_all_ranks() -> None:
-    request = replace(parse_request(["train.py"]), alone=True, cores=(0,))
-    assert plan_launch(request, nodes(1), with_arguments()).ranks[0].cores == (0,)
-
-
-def test_each_rank_knows_its_place() -> None:
-    second = variables(plan(nodes(2)), 1)
+def test_each_rank_knows_its_place_and_all_meet_at_the_same_free_port() -> None:
+    first, second = (variables(plan(nodes(2)), rank) for rank in (0, 1))
     assert (second["RANK"], second["LOCAL_RANK"], second["WORLD_SIZE"]) == ("1", "1", "2")
-
-
-def test_all_ranks_meet_at_the_same_free_port() -> None:
+    assert (first["MASTER_ADDR"], "CUDA_VISIBLE_DEVICES" in first) == ("127.0.0.1", False)
     launch = plan(nodes(2))
-    assert variables(launch, 0)["MASTER_ADDR"] == "127.0.0.1"
     assert variables(launch, 0)["MASTER_PORT"] == variables(launch, 1)["MASTER_PORT"]
 
 
-def test_by_hand_only_this_hosts_ranks_are_planned() -> None:
+def test_by_hand_this_hosts_ranks_are_planned_with_variables_that_span_all_hosts() -> None:
     launch = plan(nodes(2, 3), "--no_ssh", "--node_rank=1")
     assert [(rank.rank, rank.local_rank) for rank in launch.ranks] == [(2, 0), (3, 1), (4, 2)]
-
-
-def test_by_hand_the_variables_span_all_hosts() -> None:
-    seen = variables(plan(nodes(2, 3), "--no_ssh", "--node_rank=1"))
+    seen = variables(launch)
     names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert [seen[name] for name in names] == ["5", "3", "3", "1", "2"]
     assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("a", "29500")
@@ -120,9 +107,10 @@ def test_an_address_that_is_given_is_the_one() -> None:
     assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("10.0.0.1", "7")
 
 
-def test_ranks_see_exactly_their_devices() -> None:
-    seen = variables(plan(gpus("1", "3")), 1)
-    assert (seen["CUDA_VISIBLE_DEVICES"], seen["LOCAL_RANK"]) == ("1,3", "1")
+@pytest.mark.parametrize(("names", "seen"), [(("1", "3"), "1,3"), (("", ""), "")])
+def test_ranks_see_exactly_their_devices(names: tuple[str, ...], seen: str) -> None:
+    found = variables(plan(gpus(*names)), 1)
+    assert (found["CUDA_VISIBLE_DEVICES"], found["LOCAL_RANK"]) == (seen, "1")
 
 
 @pytest.mark.parametrize("given", [None, "3,1"])
@@ -150,14 +138,6 @@ def test_amds_own_variable_is_set_if_it_would_win(monkeypatch: pytest.MonkeyPatc
     assert "HIP_VISIBLE_DEVICES" not in variables(plan(gpus("1", "3")))
 
 
-def test_devices_can_be_hidden() -> None:
-    assert variables(plan(gpus("", "")))["CUDA_VISIBLE_DEVICES"] == ""
-
-
-def test_on_a_machine_without_gpus_nothing_is_said_of_them() -> None:
-    assert "CUDA_VISIBLE_DEVICES" not in variables(plan(nodes(1)))
-
-
 def test_threads_that_the_user_has_set_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS" not in variables(plan(nodes(1)))
@@ -171,22 +151,13 @@ def test_a_bound_rank_has_as_many_threads_as_cores(monkeypatch: pytest.MonkeyPat
     assert variables(launch)["OMP_NUM_THREADS"] == str(len(own))
 
 
-def test_without_binding_ranks_run_anywhere() -> None:
-    assert plan(nodes(1)).ranks[0].cores is None
-
-
-def test_each_rank_gets_a_log_of_its_own() -> None:
+def test_each_rank_gets_a_log_of_its_own_named_by_its_global_number() -> None:
     first, second = plan(nodes(2), "--enable_each_rank_log=logs").ranks
-    assert first.log is not None
-    assert second.log is not None
-    assert first.log.endswith("_rank0.log")
-    assert Path(second.log).parent == Path.cwd() / "logs"
-
-
-def test_the_log_of_a_rank_is_named_by_its_global_number() -> None:
-    (rank,) = plan(nodes(2, 1), "--node_rank=1", "--log_dir=logs").ranks
-    assert rank.log is not None
-    assert rank.log.endswith("_rank2.log")
+    (other,) = plan(nodes(2, 1), "--node_rank=1", "--log_dir=logs").ranks
+    for log, number in ((first.log, 0), (second.log, 1), (other.log, 2)):
+        assert log is not None
+        assert log.endswith(f"_rank{number}.log")
+        assert Path(log).parent == Path.cwd() / "logs"
 
 
 def test_a_trial_keeps_its_logs_in_its_folder() -> None:
@@ -206,15 +177,11 @@ def test_a_missing_script_is_said() -> None:
         read_script(parse_request(["absent.py"]))
 
 
-def test_the_environment_file_is_for_several_hosts() -> None:
+def test_the_environment_file_is_for_several_hosts_or_one_treated_so() -> None:
     Path(".deepspeed_env").write_text("NCCL_DEBUG=INFO\nWORLD_SIZE=99\n")
     assert "NCCL_DEBUG" not in variables(plan(nodes(1)))
     seen = variables(plan(nodes(1, 1), "--node_rank=0"))
     assert (seen["NCCL_DEBUG"], seen["WORLD_SIZE"]) == ("INFO", "2")
-
-
-def test_one_host_can_be_treated_as_several() -> None:
-    Path(".deepspeed_env").write_text("NCCL_DEBUG=INFO\n")
     assert variables(plan(nodes(1), "--force_multi"))["NCCL_DEBUG"] == "INFO"
 
 
@@ -222,6 +189,7 @@ def test_the_name_of_a_torchrun_run_is_handed_on() -> None:
     assert variables(plan(nodes(1), "--rdzv_id=run7"))["TORCHELASTIC_RUN_ID"] == "run7"
 
 
+MANY = replace(nodes(2, 1, 3), nodes=(*nodes(2, 1, 3).nodes, *nodes(2, 1, 3).nodes[:1]))
 words = st.text(st.characters(codec="ascii", exclude_characters="\0"), min_size=1, max_size=8)
 names = st.from_regex(r"[a-z][a-z0-9.-]{0,8}", fullmatch=True)
 filters = st.from_regex(r"[a-z]{1,3}(:[0-9](,[0-9]){0,2})?(@[a-z]{1,3})?", fullmatch=True)
@@ -275,24 +243,19 @@ def launch_requests(draw: st.DrawFn) -> LaunchRequest:
 
 
 @given(launch_requests())
-def test_the_flags_of_a_request_are_the_same_request(request: LaunchRequest) -> None:
+def test_the_flags_of_a_request_are_the_same_request_and_start_the_same_ranks(
+    request: LaunchRequest,
+) -> None:
     again = parse_request([*launch_flags(request), request.script, *request.script_args])
     assert replace(again, argv=(), notes=()) == request
-
-
-@given(launch_requests().filter(lambda request: request.kind != "script"))
-def test_the_flags_of_a_request_start_the_same_ranks(request: LaunchRequest) -> None:
-    request = replace(
-        request,
-        binds_cores=False,
-        cores=None,
-        rank_log_folder=None,
-        rendezvous=replace(request.rendezvous, port=request.rendezvous.port or 29501),
-        hosts=replace(request.hosts, standalone=False),
-    )
-    again = parse_request([*launch_flags(request), request.script, *request.script_args])
-    cluster = nodes(2, 1, 3)
-    cluster = replace(cluster, nodes=(*cluster.nodes, *cluster.nodes[:1]))
-    assert plan_launch(again, cluster, with_arguments()) == plan_launch(
-        request, cluster, with_arguments()
-    )
+    if request.kind != "script":
+        here = {"binds_cores": False, "cores": None, "rank_log_folder": None}
+        meeting = replace(request.rendezvous, port=request.rendezvous.port or 29501)
+        hosts = replace(request.hosts, standalone=False)
+        plans = [
+            plan_launch(
+                replace(one, rendezvous=meeting, hosts=hosts, **here), MANY, with_arguments()
+            )
+            for one in (request, again)
+        ]
+        assert plans[0] == plans[1]

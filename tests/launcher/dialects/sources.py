@@ -69,3 +69,31 @@ def render_with(
     """A candidate that differs from the baseline in these fields."""
     user = dialect.read(source, world_size=ranks)
     return dialect.render(layout(user, **changes), source, "trial/config.json")
+
+
+def facts_of(user: UserSettings) -> dict[str, Any]:
+    """Findings of a dialect by name: fields of the baseline and of the batch rule.
+
+    Values of a searched knob are under its name with a question mark, and with its stage before it
+    if it is searched in some stages only.
+    """
+    layout = user.baseline.layout
+    return {
+        **{field.name: getattr(layout, field.name) for field in dataclasses.fields(layout)},
+        **dict(user.baseline.extras),
+        "extras": user.baseline.extras,
+        "global_batch": layout.global_batch,
+        "pinned": user.batch_rule.pinned,
+        "maximum": user.batch_rule.maximum,
+        "precision": user.workload.precision,
+        **{
+            f"{'' if one.stages is None else one.stages[0]}{one.knob}?": one.values
+            for one in user.choices
+        },
+    }
+
+
+def require_facts(user: UserSettings, **facts: Any) -> None:
+    """Fail unless these are among the findings; a knob that is not searched has None."""
+    found = facts_of(user)
+    assert {name: found.get(name) for name in facts} == facts

@@ -12,10 +12,10 @@ from autoconf_launch.launcher.dialects.deepspeed import encode_document
 from autoconf_launch.launcher.script import ScriptSource
 from autoconf_launch.launcher.spelling import TrialNeeds
 
-from .sources import script
+from .sources import require_facts, script
 
 DIALECT = DeepSpeedDialect()
-FULL = {
+FULL: dict[str, Any] = {
     "train_batch_size": 32,
     "train_micro_batch_size_per_gpu": 4,
     "zero_optimization": {
@@ -39,33 +39,21 @@ def candidate(user_layout: Candidate, **changes: Any) -> Candidate:
     )
 
 
-def test_the_three_batch_keys_are_solved() -> None:
-    found = DIALECT.read(source(FULL), world_size=2).baseline.layout
-    assert (found.micro_batch, found.accumulation, found.zero_stage) == (4, 4, 2)
-
-
-def test_a_file_of_deepspeed_is_taken_with_offload_and_buckets() -> None:
+def test_a_file_of_deepspeed_is_taken_with_offload_and_buckets_and_its_other_keys_stay() -> None:
     user = DIALECT.read(source(FULL), world_size=2)
+    require_facts(user, micro_batch=4, accumulation=4, zero_stage=2)
     assert dict(user.baseline.extras) == {
         "reduce_bucket_size": 500_000_000,
         "offload_optimizer.device": "cpu",
         "offload_optimizer.pin_memory": True,
     }
-
-
-def test_rendering_the_baseline_changes_nothing_but_what_was_left_out() -> None:
-    user = DIALECT.read(source(FULL), world_size=2)
     made = DIALECT.render(user.baseline, source(FULL), "t.json")
     assert made.config.to_dict() == {**FULL, "gradient_accumulation_steps": 4}
     assert made.script_args == ("--deepspeed", "--deepspeed_config", "t.json")
-
-
-def test_other_keys_stay_in_a_candidate() -> None:
-    user = DIALECT.read(source(FULL), world_size=2)
     other = candidate(user.baseline, zero_stage=3, micro_batch=8, accumulation=2)
-    made = DIALECT.render(other, source(FULL), "t.json").config.to_dict()
-    assert made["zero_optimization"] == {**FULL["zero_optimization"], "stage": 3}  # type: ignore[dict-item]
-    assert (made["train_batch_size"], made["mine"]) == (32, {"a": [1, 2]})
+    document = DIALECT.render(other, source(FULL), "t.json").config.to_dict()
+    assert document["zero_optimization"] == {**FULL["zero_optimization"], "stage": 3}
+    assert (document["train_batch_size"], document["mine"]) == (32, {"a": [1, 2]})
 
 
 def test_lists_are_searched() -> None:
@@ -197,12 +185,6 @@ def test_degrees_in_the_file_leave_fewer_data_parallel_ranks(
     found = DIALECT.read(source(document), world_size=8).baseline.layout
     assert (found.data_parallel, found.tensor_parallel) == (data, tensor)
     assert (found.context_parallel, found.global_batch) == (context, 16 * data)
-
-
-def test_tensor_ranks_that_are_said_twice_must_be_one_number() -> None:
-    document = {"tensor_parallel": {"autotp_size": 2}, "autotuning": {"mp_size": 4}}
-    with pytest.raises(ConfigError, match=r"autotp_size is 2, but autotuning\.mp_size is 4"):
-        DIALECT.read(source(document), world_size=8)
 
 
 def test_a_global_batch_alone_leaves_every_micro_batch_that_divides_it() -> None:

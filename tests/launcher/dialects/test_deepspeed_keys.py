@@ -15,7 +15,7 @@ from autoconf_launch.launcher.dialects.deepspeed_keys import Treatment, treatmen
 from autoconf_launch.launcher.script import ScriptSource
 from autoconf_launch.launcher.spelling import UserSettings
 
-from .sources import script
+from .sources import require_facts, script
 
 DIALECT = DeepSpeedDialect()
 FILE = Path(__file__).parents[2] / "data" / "dialects" / "deepspeed_0.19.8.json"
@@ -70,45 +70,37 @@ def test_a_removed_key_is_refused_where_deepspeed_refuses_it(path: tuple[str, ..
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        ("fp16", "auto_cast"),
-        ("fp16", "fp16_master_weights_and_grads"),
-        ("bf16", "bf16_master_weights_and_grads"),
-        ("bf16", "bf16_optimizer_states"),
-        ("torch_autocast", "enabled"),
-        ("compile", "deepcompile"),
-        ("expert_parallel", "enabled"),
-        ("hybrid_engine", "enabled"),
-        ("zero_optimization", "zero_quantized_nontrainable_weights"),
-    ],
-    ids=".".join,
-)
-def test_a_switch_that_changes_memory_is_never_passed_on_silently(path: tuple[str, ...]) -> None:
-    (note,) = read({**document_with(path, True), "train_batch_size": 16}).notes
-    assert note == (
-        f"{'.'.join(path)} can change memory and speed in ways that predictions omit; the trials "
-        "measure them."
-    )
-    assert read({**document_with(path, False), "train_batch_size": 16}).notes == ()
-
-
-@pytest.mark.parametrize(
     ("path", "value", "default"),
     [
-        (("data_types", "grad_accum_dtype"), "bf16", "auto"),
-        (("zero_optimization", "zero_hpz_partition_size"), 8, 1),
-        (("zero_optimization", "offload_optimizer", "device"), "cpu", "none"),
-        (("zero_optimization", "offload_param", "device"), "nvme", "none"),
-        (("zero_optimization", "offload_optimizer", "ratio"), 0.3, 1.0),
+        *(
+            (path, True, False)
+            for path in (
+                *("fp16.auto_cast", "fp16.fp16_master_weights_and_grads"),
+                *("bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"),
+                *("torch_autocast.enabled", "compile.deepcompile", "expert_parallel.enabled"),
+                *(
+                    "hybrid_engine.enabled",
+                    "zero_optimization.zero_quantized_nontrainable_weights",
+                ),
+            )
+        ),
+        ("data_types.grad_accum_dtype", "bf16", "auto"),
+        ("zero_optimization.zero_hpz_partition_size", 8, 1),
+        ("zero_optimization.offload_optimizer.device", "cpu", "none"),
+        ("zero_optimization.offload_param.device", "nvme", "none"),
+        ("zero_optimization.offload_optimizer.ratio", 0.3, 1.0),
     ],
 )
-def test_a_value_that_changes_memory_is_never_passed_on_silently(
-    path: tuple[str, ...], value: Any, default: Any
+def test_what_changes_memory_is_never_passed_on_silently(
+    path: str, value: Any, default: Any
 ) -> None:
-    (note,) = read({**document_with(path, value), "train_batch_size": 16}).notes
-    assert note.startswith(f"{'.'.join(path)} can change memory")
-    assert read({**document_with(path, default), "train_batch_size": 16}).notes == ()
+    for given, said in (
+        (value, (f"{path} can change memory and speed in ways that predictions omit; the trials "
+                 "measure them.",)),
+        (default, ()),
+    ):  # fmt: skip
+        document = document_with(tuple(path.split(".")), given)
+        assert read({**document, "train_batch_size": 16}).notes == said
 
 
 def test_keys_without_an_effect_on_layout_batch_or_memory_are_passed_on() -> None:
@@ -246,23 +238,26 @@ def test_old_names_of_offload_are_read_and_written_as_the_new_ones(
 
 
 @pytest.mark.parametrize(
-    ("document", "precision"),
+    ("document", "facts"),
     [
-        ({"bfloat16": {"enabled": True}}, Precision.BF16),
-        ({"bfloat16": {"enabled": True}, "bf16": {"enabled": False}}, Precision.FP32),
-        ({"bf16": {"enabled": "true"}}, Precision.BF16),
-        ({"fp16": {"enabled": True}}, Precision.FP16),
-        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, Precision.FP32),
+        ({"bfloat16": {"enabled": True}}, {"precision": Precision.BF16}),
+        (
+            {"bfloat16": {"enabled": True}, "bf16": {"enabled": False}},
+            {"precision": Precision.FP32},
+        ),
+        ({"bf16": {"enabled": "true"}}, {"precision": Precision.BF16}),
+        ({"fp16": {"enabled": True}}, {"precision": Precision.FP16}),
+        (
+            {"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}},
+            {"precision": Precision.FP32},
+        ),
+        ({"zero_optimization": {"stage": "2"}}, {"zero_stage": 2}),
     ],
 )
-def test_the_precision_is_read_under_either_name(
-    document: dict[str, Any], precision: Precision
+def test_the_precision_is_read_under_either_name_and_a_stage_in_quotes(
+    document: dict[str, Any], facts: dict[str, Any]
 ) -> None:
-    assert read(document).workload.precision is precision
-
-
-def test_a_stage_in_quotes_is_the_number() -> None:
-    assert read({"zero_optimization": {"stage": "2"}}).baseline.layout.zero_stage == 2
+    require_facts(read(document), **facts)
 
 
 @pytest.mark.parametrize("stated", [64, 128])

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.space import (
     parse_settings,
 )
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, RawConfig
-from autoconf_launch.launcher.config_file import read_config, read_document
+from autoconf_launch.launcher.config_file import read_document
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.launch import find_source
 from autoconf_launch.launcher.script import ScriptSource
@@ -47,8 +47,10 @@ from .documented_blocks import (
     STAGES_2_AND_3,
     TWO_MAPPINGS,
 )
+from .sources import require_facts
 
 RANKS = 2
+ALL = (0, 1, 2, 3)
 TRAINING = ("--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2")
 
 
@@ -66,10 +68,6 @@ def space_of(user: UserSettings) -> SearchSpace:
     return build_space(user.baseline, user.choices, user.batch_rule, user.settings)
 
 
-def choice(user: UserSettings, knob: str) -> KnobChoice:
-    return next(choice for choice in user.choices if choice.knob == knob)
-
-
 def arguments_of(folder: Path, block: str, *arguments: str) -> dict[str, str]:
     """Flags of the script in a trial with micro-batch 16 and accumulation 1."""
     trial = Candidate(layout=Layout(data_parallel=RANKS, micro_batch=16))
@@ -78,43 +76,50 @@ def arguments_of(folder: Path, block: str, *arguments: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_every_block_can_be_read(tmp_path: Path, name: str) -> None:
+def test_every_block_is_read_with_a_warning_if_the_print_dropped_a_brace(
+    tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "ds_config.json"
     path.write_text(BLOCKS[name])
-    assert read_config(path).to_dict()
+    document = read_document(path)
+    assert document.config.to_dict()
+    is_torn = name in ("one_mapping", "two_mappings")
+    assert bool(document.warnings) is is_torn
+    if name not in ("space_of_stage_1", "override"):
+        warnings = " ".join(read(tmp_path, BLOCKS[name], *TRAINING).warnings)
+        assert ("closing brace" in warnings) is is_torn
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_a_closing_brace_that_the_print_dropped_is_warned_of(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "ds_config.json"
-    path.write_text(BLOCKS[name])
-    warned = bool(read_document(path).warnings)
-    assert warned == (name in ("one_mapping", "two_mappings"))
+@pytest.mark.parametrize(
+    ("block", "arguments", "facts"),
+    [
+        (ONE_MAPPING, TRAINING, {"micro_batch": 8, "accumulation": 1, "zero_stage?": ALL}),
+        (TWO_MAPPINGS, TRAINING, {"micro_batch": 8, "accumulation": 2}),
+        (STAGES_2_AND_3, (), {"zero_stage?": (2, 3)}),
+        (MINIMUM_OF_4, TRAINING, {"micro_batch": 4, "micro_batch?": (4,)}),
+        *(
+            (block, arguments, {"micro_batch": micro, "accumulation": steps, "zero_stage?": ALL})
+            for block in (AUTO, HUGGING_FACE)
+            for arguments, micro, steps in ((TRAINING, 8, 2), ((), 1, 1))
+        ),
+        *((block, TRAINING, {"zero_stage?": ALL}) for block in (MAXIMUM, LISTED, DEFAULTS)),
+    ],
+)
+def test_a_block_says_what_the_page_says(
+    tmp_path: Path, block: str, arguments: tuple[str, ...], facts: dict[str, object]
+) -> None:
+    require_facts(read(tmp_path, block, *arguments), **facts)
 
 
-@pytest.mark.parametrize("name", sorted(BLOCKS.keys() - {"space_of_stage_1", "override"}))
-def test_the_warning_reaches_the_user(tmp_path: Path, name: str) -> None:
-    warnings = read(tmp_path, BLOCKS[name], *TRAINING).warnings
-    dropped = [warning for warning in warnings if "closing brace" in warning]
-    assert len(dropped) == (name in ("one_mapping", "two_mappings"))
-
-
-def test_a_mapped_argument_is_the_baselines_micro_batch(tmp_path: Path) -> None:
-    layout = read(tmp_path, ONE_MAPPING, *TRAINING).baseline.layout
-    assert (layout.micro_batch, layout.accumulation) == (8, 1)
-
-
-def test_a_mapped_argument_gets_the_trials_micro_batch(tmp_path: Path) -> None:
-    flags = arguments_of(tmp_path, ONE_MAPPING, *TRAINING)
+@pytest.mark.parametrize(
+    ("block", "steps"), [(ONE_MAPPING, "2"), (TWO_MAPPINGS, "1"), (MINIMUM_OF_4, "2")]
+)
+def test_a_mapped_argument_gets_the_trials_value_and_others_stay(
+    tmp_path: Path, block: str, steps: str
+) -> None:
+    flags = arguments_of(tmp_path, block, *TRAINING)
     assert flags["--per_device_train_batch_size"] == "16"
-    assert flags["--gradient_accumulation_steps"] == "2"
-
-
-def test_a_mapping_whose_key_has_a_blank_is_read_and_written(tmp_path: Path) -> None:
-    layout = read(tmp_path, TWO_MAPPINGS, *TRAINING).baseline.layout
-    flags = arguments_of(tmp_path, TWO_MAPPINGS, *TRAINING)
-    assert (layout.micro_batch, layout.accumulation) == (8, 2)
-    assert flags["--gradient_accumulation_steps"] == "1"
+    assert flags["--gradient_accumulation_steps"] == steps
 
 
 def test_the_training_gets_the_value_and_no_mappings(tmp_path: Path) -> None:
@@ -127,60 +132,32 @@ def test_the_training_gets_the_value_and_no_mappings(tmp_path: Path) -> None:
     }
 
 
-def test_listed_stages_limit_the_exploration(tmp_path: Path) -> None:
-    assert choice(read(tmp_path, STAGES_2_AND_3), "zero_stage").values == (2, 3)
-
-
-@pytest.mark.parametrize("name", ["one_mapping", "auto", "maximum", "listed", "defaults"])
-def test_without_a_zero_section_stages_0_to_3_are_explored(tmp_path: Path, name: str) -> None:
-    assert choice(read(tmp_path, BLOCKS[name], *TRAINING), "zero_stage").values == (0, 1, 2, 3)
-
-
-def test_a_number_is_the_minimum_and_the_argument_is_ignored(tmp_path: Path) -> None:
-    user = read(tmp_path, MINIMUM_OF_4, *TRAINING)
-    assert choice(user, "micro_batch") == KnobChoice("micro_batch", (4,), ChoiceKind.MINIMUM)
-    assert user.baseline.layout.micro_batch == 4
-
-
-def test_mappings_at_the_top_level_count(tmp_path: Path) -> None:
-    assert arguments_of(tmp_path, MINIMUM_OF_4, *TRAINING)["--per_device_train_batch_size"] == "16"
-
-
-@pytest.mark.parametrize("block", [AUTO, HUGGING_FACE], ids=["auto", "hugging_face"])
-def test_auto_is_the_value_of_the_mapped_argument(tmp_path: Path, block: str) -> None:
-    user = read(tmp_path, block, *TRAINING)
-    assert choice(user, "micro_batch") == KnobChoice("micro_batch", (8,), ChoiceKind.MINIMUM)
-    assert user.baseline.layout.accumulation == 2
-
-
-@pytest.mark.parametrize("block", [AUTO, HUGGING_FACE], ids=["auto", "hugging_face"])
-def test_auto_without_its_argument_is_1(tmp_path: Path, block: str) -> None:
-    layout = read(tmp_path, block).baseline.layout
-    assert (layout.micro_batch, layout.accumulation) == (1, 1)
-
-
-def test_a_maximum_lets_the_global_batch_grow_to_it(tmp_path: Path) -> None:
-    found = space_of(read(tmp_path, MAXIMUM, "--per_device_train_batch_size", "1"))
-    assert found.table.global_batch_C.max() == 1024
-    assert found.table["micro_batch"].max() == 1024 // RANKS
-
-
-def test_listed_micro_batches_are_used_with_the_accumulation_given(tmp_path: Path) -> None:
-    user = read(tmp_path, LISTED)
+@pytest.mark.parametrize(
+    ("block", "arguments", "sizes"),
+    [
+        (LISTED, (), {(1, 2), (4, 2), (16, 2)}),
+        (
+            LISTED.replace("2\n}", '2, "autotuning": {"max_train_batch_size": 16}}'),
+            (),
+            {(1, 2), (4, 2)},
+        ),
+        (FIXED_AT_4, (), {(4, 1)}),
+        (MAXIMUM, ("--per_device_train_batch_size", "1"), None),
+    ],
+)
+def test_micro_batches_of_a_block_are_searched_up_to_its_maximum(
+    tmp_path: Path, block: str, arguments: tuple[str, ...], sizes: set[tuple[int, int]] | None
+) -> None:
+    user = read(tmp_path, block, *arguments)
     table = space_of(user).table
-    sizes, times = table["micro_batch"].tolist(), table["accumulation"].tolist()
-    tried = {(1, 2), *zip(sizes, times, strict=True)}
-    assert tried == {(1, 2), (4, 2), (16, 2)}
-    assert any("so the global batch varies" in note for note in user.notes)
-
-
-def test_a_maximum_constrains_listed_micro_batches(tmp_path: Path) -> None:
-    block = LISTED.replace("2\n}", '2, "autotuning": {"max_train_batch_size": 16}}')
-    assert set(space_of(read(tmp_path, block)).table["micro_batch"].tolist()) == {1, 4}
-
-
-def test_a_list_of_one_fixes_the_micro_batch(tmp_path: Path) -> None:
-    assert set(space_of(read(tmp_path, FIXED_AT_4)).table["micro_batch"].tolist()) == {4}
+    if sizes is None:
+        assert table.global_batch_C.max() == 1024
+        assert table["micro_batch"].max() == 1024 // RANKS
+        return
+    own = (user.baseline.layout.micro_batch, user.baseline.layout.accumulation)
+    pairs = zip(table["micro_batch"].tolist(), table["accumulation"].tolist(), strict=True)
+    assert {own, *pairs} == sizes
+    assert block != LISTED or any("so the global batch varies" in note for note in user.notes)
 
 
 def test_the_documented_space_of_stage_1_is_the_one_shipped() -> None:
@@ -208,12 +185,11 @@ def deepspeed_rows(folder: Path, block: str) -> list[dict[str, KnobValue]]:
     return [dict(space.table.row(i).extras) for i in range(len(space.table))]
 
 
-def test_the_default_space_of_stage_1_has_9_combinations(tmp_path: Path) -> None:
+def test_the_default_space_of_stage_1_has_9_combinations_and_an_override_2(
+    tmp_path: Path,
+) -> None:
     rows = deepspeed_rows(tmp_path, '{"zero_optimization": {"stage": 1}}')
     assert len([row for row in rows if row]) == 9
-
-
-def test_an_override_leaves_2_combinations(tmp_path: Path) -> None:
     assert deepspeed_rows(tmp_path, OVERRIDE) == [
         {"reduce_bucket_size": 50_000_000, "allgather_bucket_size": 500_000_000},
         {"reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000},

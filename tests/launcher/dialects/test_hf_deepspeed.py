@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space import GlobalBatchRule, KnobChoice, build_space
-from autoconf_launch.core import ConfigError, Precision
+from autoconf_launch.autotuner.space import GlobalBatchRule, build_space
+from autoconf_launch.core import ConfigError, Precision, RawConfig
 from autoconf_launch.launcher.dialects import DeepSpeedDialect, HfTrainerDialect
 from autoconf_launch.launcher.launch import find_source
 from autoconf_launch.launcher.script import ScriptSource
 from autoconf_launch.launcher.spelling import Dialect, Rendered, TrialNeeds, UserSettings
 
 from .documented_blocks import BLOCKS, LISTED, MAXIMUM, MINIMUM_OF_4, ONE_MAPPING, OVERRIDE
-from .sources import layout, say_of
+from .sources import layout, require_facts, say_of
 
 DIALECT = HfTrainerDialect()
 MICRO, STEPS = "--per_device_train_batch_size", "--gradient_accumulation_steps"
@@ -54,10 +54,6 @@ def read(folder: Path, block: object, *arguments: str) -> UserSettings:
     return DIALECT.read(source(folder, block, *arguments), world_size=2)
 
 
-def choice(user: UserSettings, knob: str) -> KnobChoice:
-    return next(choice for choice in user.choices if choice.knob == knob)
-
-
 def sizes(user: UserSettings) -> set[tuple[int, int]]:
     """Micro-batch and accumulation of every candidate."""
     table = build_space(user.baseline, user.choices, user.batch_rule, user.settings).table
@@ -75,18 +71,12 @@ def value_of(made: Rendered, flag: str) -> str:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_every_documented_block_explores_the_stages_that_it_leaves_open(
-    tmp_path: Path, name: str
-) -> None:
-    user = read(tmp_path, BLOCKS[name], *TRAINING)
-    assert choice(user, "zero_stage").values == NARROWED.get(name, (0, 1, 2, 3))
-
-
-@pytest.mark.parametrize("name", BLOCKS)
 def test_every_documented_block_becomes_a_file_that_trainer_takes(
     tmp_path: Path, name: str
 ) -> None:
     found = source(tmp_path, BLOCKS[name], *TRAINING)
+    stages = NARROWED.get(name, (0, 1, 2, 3))
+    require_facts(DIALECT.read(found, world_size=2), **{"zero_stage?": stages})
     made = render(found, micro_batch=8, accumulation=2)
     document = made.config.to_dict()
     assert isinstance(document["zero_optimization"]["stage"], int)
@@ -110,16 +100,43 @@ def test_model_parallelism_is_refused(tmp_path: Path) -> None:
         read(tmp_path, {"autotuning": {"mp_size": 2}}, *TRAINING)
 
 
-def test_the_bare_word_all_explores_every_stage(tmp_path: Path) -> None:
-    found = source(tmp_path, {"zero_optimization": "all"}, *TRAINING)
-    user = DIALECT.read(found, world_size=2)
-    assert choice(user, "zero_stage").values == (0, 1, 2, 3)
-    assert render(found, zero_stage=2).config.get(("zero_optimization",)) == {"stage": 2}
+@pytest.mark.parametrize(
+    ("block", "arguments", "facts"),
+    [
+        ({"zero_optimization": "all"}, TRAINING, {"zero_stage?": (0, 1, 2, 3)}),
+        ({"zero_optimization": True}, TRAINING, {"zero_stage?": (1,)}),
+        (ONE_MAPPING, (), {"micro_batch": 8, "accumulation": 1}),  # Trainer's defaults
+        ({"train_batch_size": 16}, TRAINING, {"pinned": 16, "micro_batch": 2, "accumulation": 4}),
+        ({"gradient_accumulation_steps": 2}, TRAINING, {"pinned": 8}),
+        (
+            {"train_batch_size": 16, "autotuning": {"max_train_batch_size": 64}},
+            TRAINING,
+            {"pinned": 16, "maximum": None},
+        ),
+        (MAXIMUM, TRAINING, {"pinned": None, "maximum": 1024}),
+        ({"bf16": {"enabled": True}}, TRAINING, {"precision": Precision.BF16}),
+    ],
+)
+def test_a_file_says_the_stages_the_batch_and_the_precision(
+    tmp_path: Path, block: object, arguments: tuple[str, ...], facts: dict[str, Any]
+) -> None:
+    require_facts(read(tmp_path, block, *arguments), **facts)
 
 
-def test_a_mapped_argument_that_is_not_given_has_trainers_default(tmp_path: Path) -> None:
-    found = read(tmp_path, ONE_MAPPING).baseline.layout
-    assert (found.micro_batch, found.accumulation) == (8, 1)
+def test_offloading_and_what_trainer_fills_stay_and_steps_of_the_schedule_are_trainers(
+    tmp_path: Path,
+) -> None:
+    steps = ("scheduler", "params", "total_num_steps")
+    given = RawConfig({**OFFLOADED, **SCHEDULE, "wandb": {"enabled": True}})
+    found = source(tmp_path, given.to_dict(), *TRAINING)
+    same, larger = render(found), render(found, micro_batch=4)
+    kept = given.without(("scheduler",)).to_dict()
+    for made, total in ((same, 100), (larger, "auto")):
+        assert made.config.get(steps) == total
+        assert {key: made.config.to_dict()[key] for key in kept} == kept
+    assert same.config.get(("scheduler",)) == SCHEDULE["scheduler"]
+    trial = DIALECT.in_trial(same, found, NEEDS).config
+    assert (trial.get(steps), trial.get(("wandb", "enabled"))) == ("auto", False)
 
 
 def test_a_number_of_the_file_is_used_for_the_argument_too(tmp_path: Path) -> None:
@@ -131,19 +148,6 @@ def test_a_number_of_the_file_is_used_for_the_argument_too(tmp_path: Path) -> No
     assert any(f"{MICRO} is 8; 4 is used for both" in text for text in user.warnings)
 
 
-def test_offloading_and_aio_stay_as_they_are(tmp_path: Path) -> None:
-    found = source(tmp_path, OFFLOADED, *TRAINING)
-    for micro in (2, 8):
-        document = render(found, micro_batch=micro).config.to_dict()
-        assert {key: document[key] for key in OFFLOADED} == OFFLOADED
-
-
-def test_auto_stays_for_trainer_to_fill(tmp_path: Path) -> None:
-    found = source(tmp_path, SCHEDULE, *TRAINING)
-    document = render(found, zero_stage=3).config.to_dict()
-    assert {key: document[key] for key in SCHEDULE} == SCHEDULE
-
-
 def test_auto_stays_where_the_dialect_deepspeed_is_taken(tmp_path: Path) -> None:
     text = "from transformers import HfArgumentParser, Trainer"
     found = dataclasses.replace(source(tmp_path, SCHEDULE), text=text)
@@ -151,29 +155,6 @@ def test_auto_stays_where_the_dialect_deepspeed_is_taken(tmp_path: Path) -> None
     document = DeepSpeedDialect().render(user.baseline, found, "c.json").config.to_dict()
     assert {key: document[key] for key in SCHEDULE} == SCHEDULE
     assert document["zero_optimization"] == {"stage": 0}
-
-
-def test_steps_of_the_schedule_are_trainers_in_a_trial_and_with_another_batch(
-    tmp_path: Path,
-) -> None:
-    found = source(tmp_path, SCHEDULE, *TRAINING)
-    steps = ("scheduler", "params", "total_num_steps")
-    same, larger = render(found, zero_stage=1), render(found, micro_batch=4)
-    assert same.config.get(steps) == 100
-    assert larger.config.get(steps) == "auto"
-    assert DIALECT.in_trial(same, found, NEEDS).config.get(steps) == "auto"
-
-
-def test_monitors_of_the_file_are_off_in_a_trial(tmp_path: Path) -> None:
-    found = source(tmp_path, {"wandb": {"enabled": True}}, *TRAINING)
-    made = render(found)
-    assert made.config.get(("wandb", "enabled")) is True
-    assert DIALECT.in_trial(made, found, NEEDS).config.get(("wandb", "enabled")) is False
-
-
-def test_the_precision_of_the_file_counts(tmp_path: Path) -> None:
-    user = read(tmp_path, {"bf16": {"enabled": True}}, *TRAINING)
-    assert user.workload.precision is Precision.BF16
 
 
 def test_micro_batches_grow_as_far_as_deepspeed_lets_them(tmp_path: Path) -> None:
@@ -193,28 +174,6 @@ def test_listed_micro_batches_without_a_batch_are_said_to_vary_it(tmp_path: Path
         "The DeepSpeed configuration lists micro-batches and states no global batch, so the "
         "global batch varies (today 4); --keep-global-batch pins it."
     )
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"train_batch_size": 16},
-        {"gradient_accumulation_steps": 2},
-        {"train_batch_size": 16, "autotuning": {"max_train_batch_size": 64}},
-    ],
-)
-def test_a_batch_that_the_file_says_stays(tmp_path: Path, block: dict[str, Any]) -> None:
-    user = read(tmp_path, block, *TRAINING)
-    assert user.batch_rule.pinned == user.baseline.layout.global_batch
-
-
-def test_a_stated_batch_says_the_accumulation(tmp_path: Path) -> None:
-    found = read(tmp_path, {"train_batch_size": 16}, *TRAINING).baseline.layout
-    assert (found.micro_batch, found.accumulation) == (2, 4)
-
-
-def test_a_maximum_bounds_the_global_batch(tmp_path: Path) -> None:
-    assert read(tmp_path, MAXIMUM, *TRAINING).batch_rule == GlobalBatchRule(maximum=1024)
 
 
 def test_a_flag_keeps_the_global_batch(tmp_path: Path) -> None:
@@ -246,22 +205,3 @@ def test_a_key_of_the_file_can_be_listed_by_a_flag(tmp_path: Path) -> None:
     made = DIALECT.render(layout(user, zero_stage=2), found, "c.json")
     assert made.config.get(("zero_optimization",)) == {"stage": 2, "reduce_bucket_size": 1000}
     assert "optim" in values
-
-
-def test_a_list_of_what_is_not_searched_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train_batch_size is \[8, 16\], but is never searched"):
-        read(tmp_path, {"train_batch_size": [8, 16]}, *TRAINING)
-
-
-def test_tensor_ranks_of_the_file_leave_fewer_data_parallel_ranks(tmp_path: Path) -> None:
-    block = {"train_batch_size": 64, "tensor_parallel": {"autotp_size": 2}}
-    found = DIALECT.read(
-        source(tmp_path, block, "--per_device_train_batch_size", "16"), world_size=8
-    ).baseline.layout
-    assert (found.data_parallel, found.tensor_parallel, found.global_batch) == (4, 2, 64)
-
-
-def test_a_section_that_is_true_is_stage_1(tmp_path: Path) -> None:
-    found = source(tmp_path, {"zero_optimization": True})
-    assert choice(DIALECT.read(found, world_size=2), "zero_stage").values == (1,)
-    assert render(found).config.get(("zero_optimization", "stage")) == 1

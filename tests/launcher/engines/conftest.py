@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,38 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < until_s, "it never came true"
         time.sleep(0.005)
+
+
+def in_child(run: Callable[[], int]) -> int:
+    """Do this in a child of this process, which ends with its code; the child's number."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            code = run()
+        finally:
+            os._exit(code)
+    return child
+
+
+def order_of(folder: Path, *ranks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A launcher's order to the agent of a host."""
+    return {
+        "working_directory": str(folder),
+        "environment": {},
+        "address": "",
+        "orphans": [],
+        "linger_s": 0,
+        "grace_s": 1,
+        "attempt": None,
+        "extension_caches": [],
+        "folder": None,
+        "marker": "",
+        "may_leave": True,
+        "files": {},
+        "ranks": [{"environment": {}, "result": None, "rank": 0, **rank} for rank in ranks],
+        **more,
+    }
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import base64
 import json
 import os
@@ -9,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import Failure, FailureKind, HardwareError
-from autoconf_launch.launcher.engines import FolderLine, make_engine
+from autoconf_launch.launcher.engines import FolderLine, HostsJob, make_engine
 from autoconf_launch.launcher.engines.folder_line import Starter, StartingProcess, engine_reason
+from autoconf_launch.launcher.engines.hosts_job import JobAgent
 from autoconf_launch.launcher.engines.line import agent_command
 from autoconf_launch.launcher.request import RemoteAccess
+
+from .conftest import Lab, order_of
 
 OVER = Failure(kind=FailureKind.NODE_LOST, detail="is over")
 
@@ -160,54 +166,70 @@ def test_an_agent_without_a_number_says_so(tmp_path: Path) -> None:
 
 
 def test_agents_meet_at_the_first_ones_address_without_a_launcher(tmp_path: Path) -> None:
-    order = {
-        "working_directory": str(tmp_path),
-        "linger_s": 0,
-        "grace_s": 1,
-        "attempt": None,
-        "extension_caches": [],
-        "may_leave": True,
-        "environment": {},
-        "address": "",
-        "folder": None,
-        "marker": "",
-        "files": {},
-    }
     code = "import os; print(os.environ['RANK'], os.environ['MASTER_PORT'])"
     for node in (0, 1):
         variables = {"RANK": str(node), "MASTER_ADDR": "", "MASTER_PORT": ""}
         rank = {"rank": node, "argv": [sys.executable, "-c", code], "environment": variables}
-        write(tmp_path / f"{node}.down", order | {"ranks": [rank | {"result": None}]})
+        write(tmp_path / f"{node}.down", order_of(tmp_path, rank))
     command = (*agent_command(float("inf")), str(tmp_path), "K")
     second, first = (subprocess.Popen(("env", f"K={node}", *command)) for node in (1, 0))
     assert (first.wait(20), second.wait(20)) == (0, 0)
     port = json.loads((tmp_path / "0.up").read_text().splitlines()[0])["here"]["port"]
-    assert (tmp_path / "0.out").read_text() == f"0 {port}\n"
-    assert (tmp_path / "1.out").read_text() == f"1 {port}\n"
+    assert [(tmp_path / f"{n}.out").read_text() for n in (0, 1)] == [
+        f"{n} {port}\n" for n in (0, 1)
+    ]
     report = json.loads((tmp_path / "1.up").read_text().splitlines()[-1])
     assert (report["report"]["codes"], report["printed_bytes"][0]) == ([0], len(f"1 {port}\n"))
 
 
 def test_an_agent_ends_its_ranks_once_the_launchers_heart_stops(tmp_path: Path) -> None:
-    order = {
-        "working_directory": str(tmp_path),
-        "linger_s": 0,
-        "grace_s": 1,
-        "attempt": None,
-        "extension_caches": [],
-        "may_leave": True,
-        "environment": {},
-        "address": "",
-        "folder": None,
-        "marker": "",
-        "files": {},
-    }
-    rank = {"rank": 0, "argv": ["sleep", "100"], "environment": {}, "result": None}
-    write(tmp_path / "0.down", order | {"ranks": [rank]})
+    write(tmp_path / "0.down", order_of(tmp_path, {"argv": ["sleep", "100"]}))
     (tmp_path / "beat").write_text("1\n")
     began_s = time.monotonic()
-    done = subprocess.run((*agent_command(2.0), str(tmp_path), "0"), timeout=30, check=False)
+    done = subprocess.run((*agent_command(1.0), str(tmp_path), "0"), timeout=30, check=False)
     assert done.returncode == 0
     assert time.monotonic() - began_s < 10
     report = json.loads((tmp_path / "0.up").read_text().splitlines()[-1])
     assert report["report"]["codes"] == [-15]
+
+
+HERE: dict[str, object] = {
+    "address": "", "launcher_address": None, "port": 1, "unix_s": 0.0, "cores": 1,
+    "memory_bytes": 1, "gpus": [], "versions": {},
+}  # fmt: skip
+REPORT: dict[str, object] = {"codes": [0], "exit_unix_s": [1.0], "terminated_unix_s": None}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"here": 7},
+        {"here": {**HERE, "unix_s": "\x1b[2J"}},
+        {"here": HERE | {"port": "22; rm x"}},
+        {"stream": 1},
+        {"stream": [], "data": ""},
+        {"file": "result.json", "data": "é"},
+        {"report": {}},
+        {"report": REPORT | {"codes": [0, 0]}},
+        {"report": REPORT | {"codes": ["0"]}},
+        {"report": REPORT, "printed_bytes": ["x"], "and": "sound"},
+    ],
+)
+def test_what_no_agent_says(lab: Lab, said: dict[str, object]) -> None:
+    line = FolderLine("far", lab.folder, 0, Engine(lab.folder))
+    plan = lab.plan("", ranks=1)
+    job = HostsJob(plan, (JobAgent(0, line, plan.ranks),), {})
+    noise = f"[1]\n{'[' * 100_000}\n\nnull\n7\n"
+    (lab.folder / "0.up").write_text(noise + json.dumps(said) + "\n")
+    end = job.look()
+    assert end is not None
+    if "and" in said:
+        assert end.exit_code == 0
+        return
+    assert end.exit_code == 137
+    assert end.lost_hosts == ("far",)
+    assert isinstance(end.outcome, FailedTrial)
+    failure = end.outcome.failure
+    assert failure.kind is FailureKind.NODE_LOST
+    assert failure.detail.startswith("host far says what no agent says (")
+    assert "\x1b" not in failure.detail

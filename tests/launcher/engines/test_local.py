@@ -13,10 +13,11 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.engines import JobEnd, LocalEngine, LocalJob, agents, local
-from autoconf_launch.launcher.plan import RankPlan
+from autoconf_launch.launcher.commands.launch import run_to_end
+from autoconf_launch.launcher.engines import JobEnd, LocalEngine, LocalJob, agents
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
-from .conftest import DEAF, LEAVE_BEHIND, Lab, eventually
+from .conftest import DEAF, LEAVE_BEHIND, Lab, eventually, in_child
 
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
 PTRACE_ATTACH = 16
@@ -26,12 +27,6 @@ HANG = "ready(); time.sleep(100)"
 def failure_of(end: JobEnd) -> Failure:
     assert isinstance(end.outcome, FailedTrial), end
     return end.outcome.failure
-
-
-def test_ranks_that_report_their_steps_are_measured(lab: Lab) -> None:
-    end = lab.run("report()", ranks=2)
-    assert isinstance(end.outcome, Measurement)
-    assert (end.exit_code, end.outcome.step_s) == (0, (1, 2, 3))
 
 
 @pytest.mark.undisturbed
@@ -48,28 +43,6 @@ def test_output_goes_to_the_logs_behind_what_is_there(lab: Lab) -> None:
     assert logs == ["before\nout\n", "err\n"]
 
 
-def test_of_a_long_log_the_beginning_and_the_end_stay(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "LOG_LIMIT_BYTES", 2 << 20)
-    (lab.folder / "stdout.log").write_text("before\n")
-    lab.run(
-        "print('first'); sys.stdout.flush(); os.write(1, bytes(range(256)) * 40_000); "
-        "print('last'); report()"
-    )
-    log = (lab.folder / "stdout.log").read_bytes()
-    left_out = 256 * 40_000 + 11 - (2 << 20)
-    assert log.startswith(b"before\nfirst\n")
-    assert log.endswith(b"last\n")
-    assert f"[autoconf-launch: {left_out} bytes are omitted here".encode() in log
-    assert len(log) < (2 << 20) + 200
-
-
-def test_a_rank_that_prints_error_and_succeeds_is_measured(lab: Lab) -> None:
-    end = lab.run("print('error: CUDA out of memory', file=sys.stderr); report()")
-    assert isinstance(end.outcome, Measurement)
-
-
 def test_a_crash_ends_the_other_rank(lab: Lab) -> None:
     end = lab.run("if rank == 1: sys.exit(3)\ntime.sleep(100)", ranks=2)
     assert (end.exit_code, failure_of(end).detail) == (
@@ -78,13 +51,10 @@ def test_a_crash_ends_the_other_rank(lab: Lab) -> None:
     )
 
 
-def test_the_last_lines_of_a_crash_are_shown(lab: Lab) -> None:
-    assert failure_of(lab.run("raise KeyError('gone')")).log_tail[-1] == "KeyError: 'gone'"
-
-
-def test_lines_of_an_earlier_launch_in_the_folder_are_not_shown(lab: Lab) -> None:
+def test_the_last_lines_of_a_crash_are_shown_without_those_of_an_earlier_launch(lab: Lab) -> None:
     lab.run("raise KeyError('first')")
-    assert "first" not in str(failure_of(lab.run("raise KeyError('second')")).log_tail)
+    tail = failure_of(lab.run("raise KeyError('second')")).log_tail
+    assert (tail[-1], "first" in str(tail)) == ("KeyError: 'second'", False)
 
 
 def test_out_of_memory_of_one_rank_wins_over_the_crash_that_it_causes(lab: Lab) -> None:
@@ -101,19 +71,6 @@ def test_nobody_waits_for_the_peers_of_a_rank_that_is_out_of_memory(lab: Lab) ->
     patient = LocalEngine(linger_s=60)
     end = replace(lab, backend=patient).run(script, ranks=2)
     assert failure_of(end).kind is FailureKind.OUT_OF_MEMORY
-
-
-def test_a_rank_that_leaves_without_a_step_is_no_success(lab: Lab) -> None:
-    end = lab.run("os._exit(0)")
-    assert (end.exit_code, failure_of(end).kind) == (0, FailureKind.NO_STEPS)
-
-
-def test_a_rank_killed_by_the_kernel_is_named_with_its_signal(lab: Lab) -> None:
-    end = lab.run("if rank: time.sleep(100)\nos.kill(os.getpid(), signal.SIGKILL)", ranks=2)
-    assert (end.exit_code, failure_of(end).detail) == (
-        137,
-        "rank 0 was killed by SIGKILL; the kernel may have run out of memory (see dmesg)",
-    )
 
 
 def test_a_program_that_does_not_exist_is_named(lab: Lab) -> None:
@@ -144,14 +101,9 @@ def test_a_cancel_at_once_reaches_ranks_that_are_still_starting(lab: Lab) -> Non
         assert patient.end_of(job).exit_code == 143
 
 
-def test_a_rank_that_ignores_sigterm_is_killed(lab: Lab) -> None:
-    job = lab.start_and_await(DEAF)
-    lab.backend.cancel(job, TIMED_OUT)
-    assert lab.end_of(job, timeout_s=2).exit_code == 137
-
-
-def test_a_stopped_rank_is_killed(lab: Lab) -> None:
-    job = lab.start_and_await("ready(); os.kill(os.getpid(), signal.SIGSTOP)")
+@pytest.mark.parametrize("script", [DEAF, "ready(); os.kill(os.getpid(), signal.SIGSTOP)"])
+def test_a_rank_that_ignores_sigterm_or_is_stopped_is_killed(lab: Lab, script: str) -> None:
+    job = lab.start_and_await(script)
     lab.backend.cancel(job, TIMED_OUT)
     assert lab.end_of(job, timeout_s=2).exit_code == 137
 
@@ -191,20 +143,6 @@ def test_nothing_that_a_rank_started_outlives_its_success(lab: Lab) -> None:
     assert lab.living() == []
 
 
-TRAINING = """
-import sys
-from autoconf_launch.launcher.engines import LocalEngine
-from autoconf_launch.launcher.commands.launch import run_to_end
-from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-folder, script, *codes = sys.argv[1:]
-ranks = tuple(
-    RankPlan(rank=rank, local_rank=rank, argv=(sys.executable, "-c", script, code),
-             environment=(("RANK", str(rank)), ("WORLD_SIZE", str(len(codes)))))
-    for rank, code in enumerate(codes)
-)
-plan = LaunchPlan(name="x", ranks=ranks, working_directory=folder)
-sys.exit(run_to_end(plan, LocalEngine(grace_s=0.3)))
-"""
 UPLOAD = """
 import subprocess
 upload = "import time; open('begun', 'w').close(); time.sleep(0.5); open('done', 'w').close()"
@@ -214,32 +152,59 @@ while not os.path.exists("begun"): time.sleep(0.01)
 """
 
 
-def training(lab: Lab, script: str, *codes: str) -> subprocess.Popen[bytes]:
-    """A plain launch of ranks, each with its word; its input and output are the test's own."""
-    whole = lab.plan(script).ranks[0].argv[-1]
-    return subprocess.Popen(
-        (sys.executable, "-c", TRAINING, str(lab.folder), whole, *codes),
-        env={**os.environ, "LAB": lab.mark},
+def train(lab: Lab, script: str, *codes: str) -> int:
+    """A plain launch of ranks, each with its word, by a child of ours; its number."""
+    argv = lab.plan(script).ranks[0].argv
+    ranks = tuple(
+        RankPlan(
+            rank=rank,
+            local_rank=rank,
+            argv=(*argv, code),
+            environment=(("RANK", str(rank)), ("WORLD_SIZE", str(len(codes)))),
+        )
+        for rank, code in enumerate(codes)
     )
+    plan = LaunchPlan(name="x", ranks=ranks, working_directory=str(lab.folder))
+    return in_child(lambda: run_to_end(plan, lab.backend))
 
 
-def test_what_a_training_leaves_behind_at_its_good_end_goes_on_as_with_python(lab: Lab) -> None:
-    assert training(lab, UPLOAD + "sys.exit(int(sys.argv[1]))", "0", "0").wait(10) == 0
-    eventually((lab.folder / "done").exists)
+def code_of(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_what_a_training_leaves_behind_ends_where_a_rank_fails(lab: Lab) -> None:
-    assert training(lab, UPLOAD + "sys.exit(int(sys.argv[1]))", "0", "3").wait(10) == 3
-    assert lab.living() == []
+@pytest.mark.parametrize(("second", "goes_on"), [("0", True), ("3", False)])
+def test_what_a_training_leaves_behind_goes_on_as_with_python_unless_a_rank_fails(
+    lab: Lab, second: str, goes_on: bool
+) -> None:
+    assert code_of(train(lab, f"{UPLOAD}sys.exit(int(sys.argv[1]))", "0", second)) == int(second)
+    if goes_on:
+        eventually((lab.folder / "done").exists)
+    else:
+        assert lab.living() == []
 
 
 def test_what_a_training_leaves_behind_ends_where_it_was_told_to_stop(lab: Lab) -> None:
     script = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nready(); time.sleep(100)"
-    started = training(lab, UPLOAD.replace("0.5", "100") + script, "0")
+    child = train(lab, UPLOAD.replace("0.5", "100") + script, "0")
     eventually((lab.folder / "ready0").exists)
-    started.terminate()
-    assert started.wait(10) == 0
+    os.kill(child, signal.SIGTERM)
+    assert code_of(child) == 0
     assert lab.living() == []
+
+
+def test_a_plain_launch_has_our_own_input_and_output(lab: Lab) -> None:
+    (lab.folder / "in").write_text("hi")
+    script = "print(sys.stdin.read().upper()); print('err', file=sys.stderr)"
+    plan = replace(lab.plan(script, task=False), folder=None)
+
+    def run() -> int:
+        for descriptor, name in enumerate(("in", "out", "err")):
+            flags = os.O_RDONLY if descriptor == 0 else os.O_CREAT | os.O_WRONLY
+            os.dup2(os.open(lab.folder / name, flags), descriptor)
+        return run_to_end(plan, lab.backend)
+
+    assert code_of(in_child(run)) == 0
+    assert [(lab.folder / name).read_text() for name in ("out", "err")] == ["HI\n", "err\n"]
 
 
 def test_nothing_that_a_rank_started_outlives_a_cancel(lab: Lab) -> None:
@@ -249,29 +214,19 @@ def test_nothing_that_a_rank_started_outlives_a_cancel(lab: Lab) -> None:
     assert lab.living() == []
 
 
-CONTROLLER = """
-import sys, time
-from autoconf_launch.launcher.engines import LocalEngine
-from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-folder, script = sys.argv[1:]
-rank = RankPlan(rank=0, local_rank=0, argv=(sys.executable, "-c", script),
-                environment=(("RANK", "0"), ("WORLD_SIZE", "1")))
-job = LocalEngine().submit(
-    LaunchPlan(name="x", ranks=(rank,), working_directory=folder, folder=folder)
-)
-time.sleep(100)
-"""
-
-
 def test_a_killed_controller_leaves_nothing_behind_after_2_seconds(lab: Lab) -> None:
-    script = lab.plan(LEAVE_BEHIND + DEAF).ranks[0].argv[-1]
-    controller = subprocess.Popen(
-        (sys.executable, "-c", CONTROLLER, str(lab.folder), script),
-        env={**os.environ, "LAB": lab.mark},
-    )
-    eventually((lab.folder / "ready0").exists, timeout_s=10)
-    controller.kill()
-    controller.wait()
+    jobs: list[object] = []
+    plan = lab.plan(LEAVE_BEHIND + DEAF)
+
+    def run() -> int:
+        jobs.append(lab.backend.submit(plan))
+        time.sleep(100)
+        return 0
+
+    controller = in_child(run)
+    eventually((lab.folder / "ready0").exists)
+    os.kill(controller, signal.SIGKILL)
+    os.waitpid(controller, 0)
     eventually(lambda: lab.living() == [], timeout_s=2)
 
 
@@ -380,25 +335,6 @@ def test_arguments_and_variables_arrive_as_they_are(lab: Lab) -> None:
     assert (lab.folder / "stdout.log").read_text() == f"{[odd, '']!a} {odd!a}\n"
 
 
-def test_a_plain_launch_has_our_own_input_and_output(lab: Lab) -> None:
-    rank = "import sys; print(sys.stdin.read().upper()); print('err', file=sys.stderr)"
-    script = f"""
-import sys
-from autoconf_launch.launcher.engines import LocalEngine
-from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-argv = (sys.executable, "-c", {rank!r})
-backend = LocalEngine()
-job = backend.submit(LaunchPlan(name="x", working_directory="/", ranks=(
-    RankPlan(rank=0, local_rank=0, argv=argv, environment=()),)))
-while backend.poll([job])[0] is None:
-    backend.wait([job], 10)
-"""
-    done = subprocess.run(
-        (sys.executable, "-c", script), input="hi", capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("HI\n", "err\n")
-
-
 def test_a_folder_that_cannot_be_written_is_an_error_and_starts_nothing(lab: Lab) -> None:
     (lab.folder / "file").write_text("")
     plan = replace(lab.plan(HANG), folder=str(lab.folder / "file" / "x"))
@@ -406,21 +342,14 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_starts_nothing(lab: Lab
         lab.backend.submit(plan)
 
 
-def test_waiting_ends_with_a_signal(lab: Lab) -> None:
+@pytest.mark.parametrize("came_before", [False, True])
+def test_waiting_ends_with_a_signal(lab: Lab, came_before: bool) -> None:
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        start_s = time.monotonic()
-        lab.backend.wait([], 10)
-        assert time.monotonic() - start_s < 5
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-def test_waiting_ends_with_a_signal_that_came_just_before(lab: Lab) -> None:
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    try:
-        signal.raise_signal(signal.SIGALRM)
+        if came_before:
+            signal.raise_signal(signal.SIGALRM)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
         start_s = time.monotonic()
         lab.backend.wait([], 10)
         assert time.monotonic() - start_s < 5

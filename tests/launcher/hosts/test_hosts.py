@@ -33,13 +33,10 @@ def test_hosts_are_read_in_order_around_blanks_and_comments() -> None:
     ]
 
 
-def test_slots_count_from_0() -> None:
-    assert parse_hostfile("a slots=3", "hosts")[0].slots == (0, 1, 2)
-
-
 @pytest.mark.parametrize("tail", ["", " max_slots=8", "\t# comment", "#comment"])
-def test_further_words_on_a_line_mean_nothing(tail: str) -> None:
-    assert sizes(parse_hostfile(f"a slots=3{tail}", "hosts")) == [("a", 3)]
+def test_slots_count_from_0_and_further_words_on_a_line_mean_nothing(tail: str) -> None:
+    (host,) = parse_hostfile(f"a slots=3{tail}", "hosts")
+    assert (host.host, host.slots) == ("a", (0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -75,30 +72,22 @@ def test_more_hosts_or_slots_than_any_launch_has_are_refused_at_once(
     assert time.process_time() - start_s < 2.0
 
 
-def test_the_error_names_the_file() -> None:
-    with pytest.raises(ConfigError, match="of hostfile my/hosts"):
-        parse_hostfile("bad", "my/hosts")
-
-
-def test_a_hostfile_that_was_named_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
-        read_hostfile(str(tmp_path / "absent"))
-
-
 def test_a_byte_order_mark_is_not_part_of_a_host(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_bytes(b"\xef\xbb\xbfworker-1 slots=2\r\nworker-2 slots=1\r\n")
     assert sizes(read_hostfile(str(tmp_path / "hosts"))) == [("worker-1", 2), ("worker-2", 1)]
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_hostfile(str(tmp_path / "hosts"))
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        read_hostfile(str(tmp_path))
+def test_a_file_that_cannot_be_read_is_named_with_its_defect(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("bad")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name, says in (
+        ("absent", "does not exist"),
+        ("bad", "of hostfile .*/bad"),
+        ("binary", "cannot be read"),
+        ("", "cannot be read: Is a directory"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            read_hostfile(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(

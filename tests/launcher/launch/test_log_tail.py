@@ -10,39 +10,40 @@ from autoconf_launch.launcher.launch.rank_results import clean_line, last_said
 TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n'
 
 
-def test_the_last_15_lines_are_given(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("".join(f"line {n}\n" for n in range(10_000)))
-    assert read_log_tail(tmp_path) == tuple(f"line {n}" for n in range(9985, 10_000))
+def write(folder: Path, text: str | bytes) -> Path:
+    data = text if isinstance(text, bytes) else text.encode()
+    (folder / "stderr.log").write_bytes(data)
+    return folder
 
 
-def test_blank_lines_do_not_count(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("why\n\n  \n\n")
-    assert read_log_tail(tmp_path) == ("why",)
+@pytest.mark.parametrize(
+    ("log", "lines"),
+    [
+        (
+            "".join(f"line {n}\n" for n in range(10_000)),
+            [f"line {n}" for n in range(9985, 10_000)],
+        ),
+        ("why\n\n  \n\n", ["why"]),
+        ("x" * 20_000 + "\nlast\n", ["last"]),  # a line that the read cut through
+        ("x" * 20_000, ["x" * 500]),
+        (b"caf\xe9\n", ["caf\ufffd"]),
+    ],
+    ids=["last_15", "not_blank", "whole", "one_endless_in_part", "no_text_replaced"],
+)
+def test_the_last_lines_of_a_log_are_given(
+    tmp_path: Path, log: str | bytes, lines: list[str]
+) -> None:
+    assert list(read_log_tail(write(tmp_path, log))) == lines
 
 
 def test_standard_output_speaks_where_standard_error_is_silent(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("\n")
-    (tmp_path / "stdout.log").write_text("hello\n")
+    assert read_log_tail(tmp_path) == ()
+    (write(tmp_path, "\n") / "stdout.log").write_text("hello\n")
     assert read_log_tail(tmp_path) == ("hello",)
 
 
-def test_missing_logs_give_no_lines(tmp_path: Path) -> None:
-    assert read_log_tail(tmp_path) == ()
-
-
 def test_lines_of_an_earlier_launch_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("old\nnew\n")
-    assert read_log_tail(tmp_path, LogStart(stderr_bytes=4)) == ("new",)
-
-
-def test_a_line_that_the_read_cut_through_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("x" * 20_000 + "\nlast\n")
-    assert read_log_tail(tmp_path) == ("last",)
-
-
-def test_one_endless_line_is_shown_in_part(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("x" * 20_000)
-    assert read_log_tail(tmp_path) == ("x" * 500,)
+    assert read_log_tail(write(tmp_path, "old\nnew\n"), LogStart(stderr_bytes=4)) == ("new",)
 
 
 @pytest.mark.parametrize(
@@ -59,53 +60,42 @@ def test_one_endless_line_is_shown_in_part(tmp_path: Path) -> None:
     ],
 )
 def test_the_error_at_a_traceback_s_end_is_found(tmp_path: Path, log: str, error: str) -> None:
-    (tmp_path / "stderr.log").write_text(log)
-    assert "".join(printed_error(tmp_path)[-1:]) == error
+    assert "".join(printed_error(write(tmp_path, log))[-1:]) == error
 
 
 def test_the_lines_of_an_error_are_its_traceback_alone(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text(f"UserWarning: odd\n{TRACE}OSError: gone\n 9%|# |\n")
+    write(tmp_path, f"UserWarning: odd\n{TRACE}OSError: gone\n 9%|# |\n")
     assert printed_error(tmp_path) == (*TRACE.splitlines(), "OSError: gone")
 
 
-def test_the_last_line_of_a_script_that_gives_up_is_its_reason(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("UserWarning: odd\nno data in /data\n")
-    assert last_said(tmp_path) == ("no data in /data",)
-
-
 @pytest.mark.parametrize(
-    "line",
+    ("line", "is_shown"),
     [
-        "t.py:3: UserWarning: slow",
-        '  warnings.warn("slow")',
-        " 30%|###       | 3/10 [00:01<00:02,  2.9it/s]",
-        "[W1126 10:00:00.000 socket.cpp:1] The server socket cannot be reached",
-        "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1",
-        "",
+        ("no data in /data", True),
+        ("t.py:3: UserWarning: slow", False),
+        ('  warnings.warn("slow")', False),
+        (" 30%|###       | 3/10 [00:01<00:02,  2.9it/s]", False),
+        ("[W1126 10:00:00.000 socket.cpp:1] The server socket cannot be reached", False),
+        ("RuntimeError: [gloo/pair.cc:547] Connection closed by peer [127.0.0.1]:1", False),
     ],
 )
-def test_a_last_line_that_gives_no_reason_is_not_shown(tmp_path: Path, line: str) -> None:
-    (tmp_path / "stderr.log").write_text(f"epoch 1\n{line}\n" if line else "")
+def test_the_last_line_of_a_script_that_gives_up_is_its_reason_if_it_gives_one(
+    tmp_path: Path, line: str, is_shown: bool
+) -> None:
     assert last_said(tmp_path) == ()
+    said = last_said(write(tmp_path, f"UserWarning: odd\n{line}\n"))
+    assert said == ((line,) if is_shown else ())
 
 
-def test_of_ranks_that_share_a_log_the_first_error_counts(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text(f"{TRACE}KeyError: 'a'\n{TRACE}OSError: peer\n")
-    assert printed_error(tmp_path, ranks=2)[-1] == "KeyError: 'a'"
-
-
-def test_an_error_that_torch_marks_as_another_rank_s_is_not_said_of_this_one(
+def test_of_ranks_that_share_a_log_the_first_error_counts_unless_it_is_marked_as_a_peers(
     tmp_path: Path,
 ) -> None:
+    write(tmp_path, f"{TRACE}KeyError: 'a'\n{TRACE}OSError: peer\n")
+    assert printed_error(tmp_path, ranks=2)[-1] == "KeyError: 'a'"
     marked = "".join(f"[rank0]: {line}\n" for line in f"{TRACE}OSError: peer".splitlines())
-    (tmp_path / "stderr.log").write_text(marked)
+    write(tmp_path, marked)
     assert printed_error(tmp_path, ranks=2, rank=1) == ()
     assert printed_error(tmp_path, ranks=2, rank=0)[-1] == "OSError: peer"
-
-
-def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_bytes(b"caf\xe9\n")
-    assert read_log_tail(tmp_path) == ("caf\ufffd",)
 
 
 @pytest.mark.parametrize(

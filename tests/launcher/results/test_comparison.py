@@ -29,23 +29,22 @@ def compare(
     return compare_results(one, read_results(write_folder(folder / "b", b, print_)))
 
 
-def test_a_ratio_is_of_b_over_a(tmp_path: Path) -> None:
-    faster = record(trial(0, 0, 1), steps_of(0.16))
-    pair = compare(tmp_path, [faster]).pairs[0]
+@pytest.mark.parametrize(
+    ("step_s", "spread", "ratio", "verdict"),
+    [
+        (0.16, 0.0, 2.0, SpeedVerdict.B),
+        (0.64, 0.0, 0.5, SpeedVerdict.A),
+        (0.31, 0.2, 0.32 / 0.31, SpeedVerdict.TIE),
+    ],
+)
+def test_a_ratio_is_of_b_over_a_and_what_noise_explains_is_a_tie(
+    tmp_path: Path, step_s: float, spread: float, ratio: float, verdict: SpeedVerdict
+) -> None:
+    pair = compare(tmp_path, [record(trial(0, 0, 1), steps_of(step_s, spread=spread))]).pairs[0]
     assert pair.ratio is not None
-    assert pair.ratio.ratio == pytest.approx(2.0)
+    assert pair.ratio.ratio == pytest.approx(ratio, rel=0.05)
     assert pair.ratio.low < pair.ratio.ratio < pair.ratio.high
-    assert pair.verdict is SpeedVerdict.B
-
-
-def test_a_slower_b_means_that_a_is_faster(tmp_path: Path) -> None:
-    slower = record(trial(0, 0, 1), steps_of(0.64))
-    assert compare(tmp_path, [slower]).pairs[0].verdict is SpeedVerdict.A
-
-
-def test_what_noise_explains_is_a_tie(tmp_path: Path) -> None:
-    noisy = record(trial(0, 0, 1), steps_of(0.31, spread=0.2))
-    assert compare(tmp_path, [noisy]).pairs[0].verdict is SpeedVerdict.TIE
+    assert pair.verdict is verdict
 
 
 def repeats(of: Record, *seconds: float) -> tuple[Record, ...]:
@@ -84,33 +83,6 @@ def test_of_two_attempts_the_last_one_counts(tmp_path: Path) -> None:
     again = record(replace(RECORDS[2].trial, attempt=2), steps_of(0.1))
     found = compare(tmp_path, [again], [*RECORDS, again])
     assert found.pairs[0].verdict is SpeedVerdict.TIE
-
-
-def test_the_best_of_each_are_compared_though_they_differ(tmp_path: Path) -> None:
-    best = compare(tmp_path, RECORDS[:2]).best
-    assert best is not None
-    assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
-    assert best.verdict is SpeedVerdict.A
-
-
-def final(of: Record, step_s: float) -> Record:
-    what = replace(of.trial, name=f"{of.trial.name}{FINAL_SUFFIX}", final=True)
-    return replace(of, trial=what, outcome=steps_of(step_s))
-
-
-def test_the_best_is_who_won_the_rounds(tmp_path: Path) -> None:
-    finals = (final(RECORDS[0], 0.32), final(RECORDS[1], 0.05), final(RECORDS[3], 0.1))
-    best = compare(tmp_path, [*RECORDS, *finals]).best
-    assert best is not None
-    assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
-
-
-def test_without_a_measurement_there_is_no_best(tmp_path: Path) -> None:
-    assert compare(tmp_path, RECORDS[2:3]).best is None
-
-
-def test_equal_folders_differ_in_nothing(tmp_path: Path) -> None:
-    assert compare(tmp_path, RECORDS).differences == ()
 
 
 CHANGES = (
@@ -211,3 +183,27 @@ def test_a_script_of_the_same_name_was_edited(tmp_path: Path) -> None:
     write_folder(folders[1], RECORDS, replace(PRINT, script="f" * 64))
     found = compare_results(*map(read_results, folders)).differences
     assert found == (Difference(part="script", a="train.py", b="train.py, edited"),)
+
+
+def final(of: Record, step_s: float) -> Record:
+    what = replace(of.trial, name=f"{of.trial.name}{FINAL_SUFFIX}", final=True)
+    return replace(of, trial=what, outcome=steps_of(step_s))
+
+
+FINALS = (final(RECORDS[0], 0.32), final(RECORDS[1], 0.05), final(RECORDS[3], 0.1))
+
+
+@pytest.mark.parametrize("b", [RECORDS[:2], [*RECORDS, *FINALS]], ids=["search", "rounds"])
+def test_the_best_of_each_are_compared_though_they_differ(
+    tmp_path: Path, b: Sequence[Record]
+) -> None:
+    best = compare(tmp_path, b).best
+    assert best is not None
+    assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
+
+
+def test_equal_folders_differ_in_nothing_and_without_a_measurement_none_is_the_best(
+    tmp_path: Path,
+) -> None:
+    assert compare(tmp_path / "equal", RECORDS).differences == ()
+    assert compare(tmp_path / "failed", RECORDS[2:3]).best is None

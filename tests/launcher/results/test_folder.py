@@ -23,20 +23,18 @@ def paths(tmp_path: Path) -> ResultsPaths:
     return ResultsPaths(results=tmp_path / "results", exps=tmp_path / "exps")
 
 
-def test_the_same_fingerprint_goes_on_in_the_same_folder(paths: ResultsPaths) -> None:
+def test_a_fresh_start_moves_the_old_folder_and_what_was_asked_of_trials_aside(
+    paths: ResultsPaths,
+) -> None:
     with open_folder(paths, PRINT, fresh=False):
-        pass
-    with open_folder(paths, PRINT, fresh=False) as folder:
-        assert folder.contents.fingerprint == PRINT
-        assert folder.notes == ()
-
-
-def test_asking_for_a_fresh_start_moves_the_old_folder_aside(paths: ResultsPaths) -> None:
-    with open_folder(paths, PRINT, fresh=False):
-        (paths.results / "kept").write_text("x")
+        asked_of(paths, "z0")
     with open_folder(paths, PRINT, fresh=True):
-        assert (paths.results.with_name("results.1") / "kept").exists()
-        assert not (paths.results / "kept").exists()
+        aside = paths.results.with_name("results.1")
+        assert (aside / "z0").exists()
+        assert not paths.trial("z0").exists()
+        assert read_results(aside).state is FolderState.STOPPED
+        assert not paths.experiment("z0").exists()
+        assert (paths.exps.with_name("exps.1") / "z0.json").exists()
 
 
 def test_what_was_asked_goes_along_where_it_is_kept_inside(tmp_path: Path) -> None:
@@ -55,22 +53,6 @@ def test_fresh_moves_a_damaged_journal_aside(paths: ResultsPaths, line: bytes) -
     paths.journal.write_bytes(line)
     with open_folder(paths, PRINT, fresh=True):
         assert (paths.results.with_name("results.1") / paths.journal.name).read_bytes() == line
-
-
-def test_a_folder_that_was_moved_aside_is_nobodys(paths: ResultsPaths) -> None:
-    with open_folder(paths, PRINT, fresh=False):
-        pass
-    with open_folder(paths, PRINT, fresh=True):
-        state = read_results(paths.results.with_name("results.1")).state
-    assert state is FolderState.STOPPED
-
-
-def test_what_was_asked_of_a_trial_is_moved_aside_with_it(paths: ResultsPaths) -> None:
-    with open_folder(paths, PRINT, fresh=False):
-        asked_of(paths, "z0")
-    with open_folder(paths, PRINT, fresh=True):
-        assert not paths.experiment("z0").exists()
-        assert (paths.exps.with_name("exps.1") / "z0.json").exists()
 
 
 def test_what_another_tune_asked_in_the_same_folder_stays(paths: ResultsPaths) -> None:
@@ -156,29 +138,6 @@ def tell(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> N
         folder.journal.write_record(record)
 
 
-def test_a_script_that_failed_as_it_is_given_is_launched_again(paths: ResultsPaths) -> None:
-    tell(paths, FailureKind.CRASHED)
-    with open_folder(paths, PRINT, fresh=False) as folder:
-        assert "nothing was measured before (crashed)" in folder.notes[0]
-        assert folder.contents.records == ()
-
-
-@pytest.mark.parametrize("kind", [None, FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED])
-def test_a_baseline_that_the_search_goes_on_after_is_kept(
-    paths: ResultsPaths, kind: FailureKind | None
-) -> None:
-    tell(paths, kind)
-    with open_folder(paths, PRINT, fresh=False) as folder:
-        assert len(folder.contents.records) == 1
-
-
-def test_what_was_measured_is_kept_though_the_baseline_failed(paths: ResultsPaths) -> None:
-    tell(paths, None, number=1)
-    tell(paths, FailureKind.CRASHED)
-    with open_folder(paths, PRINT, fresh=False) as folder:
-        assert len(folder.contents.records) == 2
-
-
 def test_a_folder_in_use_is_not_moved_even_for_a_fresh_start(paths: ResultsPaths) -> None:
     with (
         open_folder(paths, PRINT, fresh=False),
@@ -215,3 +174,26 @@ def test_files_are_written_below_a_relative_folder(
         paths.write(path, "x")
         assert path.read_text() == "x"
     assert paths.results.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kept"),
+    [
+        ([(0, FailureKind.CRASHED)], 0),
+        ([(0, None)], 1),
+        ([(0, FailureKind.OUT_OF_MEMORY)], 1),
+        ([(0, FailureKind.PREEMPTED)], 1),
+        ([(1, None), (0, FailureKind.CRASHED)], 2),
+    ],
+)
+def test_the_same_command_goes_on_unless_nothing_was_measured_and_the_baseline_failed(
+    paths: ResultsPaths, outcomes: list[tuple[int, FailureKind | None]], kept: int
+) -> None:
+    for number, outcome in outcomes:
+        tell(paths, outcome, number=number)
+    with open_folder(paths, PRINT, fresh=False) as folder:
+        assert len(folder.contents.records) == kept
+        if kept:
+            assert (folder.contents.fingerprint, folder.notes) == (PRINT, ())
+        else:
+            assert "nothing was measured before (crashed)" in folder.notes[0]

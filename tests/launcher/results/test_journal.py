@@ -4,11 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ResultsFolderError
 from autoconf_launch.launcher.results import Journal, JournalContents, SpaceLine, read_journal
+from autoconf_launch.launcher.results.journal import CoveredTime
 
 from ..controlled import PRINT, answers_for_all, open_journal, space
 
@@ -97,24 +100,6 @@ def test_what_was_launched_again_is_no_record_of_the_search(tmp_path: Path) -> N
     assert contents.search.records == (*RECORDS[:2], again, RECORDS[2])
 
 
-def test_a_repeat_is_told_again_where_it_came_back(tmp_path: Path) -> None:
-    again = repeat(RECORDS[0], 1)
-    with open_journal(tmp_path) as journal:
-        for record in (*RECORDS[:3], again):
-            journal.write_record(record)
-        assert journal.read().search.records == (*RECORDS[:3], again)
-
-
-def test_in_another_space_a_repeat_stays_where_it_came_back() -> None:
-    first, second, third = (answers_for_all(space(2))[n] for n in (0, 10, 20))
-    again = repeat(first, 1)
-    line = SpaceLine(digest="d", baseline=first.trial.name, left_out=(third.trial.name,))
-    found = JournalContents(told=(first, second, third, again)).in_space(line)
-    assert [record.trial.name for record in found.told] == [
-        record.trial.name for record in (first, second, again)
-    ]
-
-
 def test_in_another_space_repeats_have_the_number_of_their_trial() -> None:
     first, second = (
         replace(record, trial=replace(record.trial, number=number))
@@ -134,20 +119,6 @@ def final(record: Record) -> Record:
 def start(journal: Journal, record: Record, before_s: float | None) -> None:
     trial = record.trial
     journal.write_started(name=trial.name, number=0, attempt="a", handle=None, before_s=before_s)
-
-
-def test_the_first_round_says_how_long_the_search_took(tmp_path: Path) -> None:
-    with open_journal(tmp_path) as journal:
-        journal.write_record(RECORDS[0])
-        start(journal, final(RECORDS[0]), 12.5)
-        assert journal.read().searched_s == 12.5
-
-
-def test_of_a_search_that_went_on_nothing_says_how_long_it_took(tmp_path: Path) -> None:
-    with open_journal(tmp_path) as journal:
-        start(journal, final(RECORDS[0]), 12.5)
-        journal.write_record(RECORDS[0])
-        assert journal.read().searched_s is None
 
 
 def test_a_start_in_a_journal_of_before_says_no_time(tmp_path: Path) -> None:
@@ -173,3 +144,26 @@ def test_in_another_space_repeats_stay_behind_the_records_that_they_came_after()
     found = contents.in_space(line)
     assert [record.trial.again for record in found.repeats] == [1, 2]
     assert [r.trial.name for r in found.repeats] == [repeats[0].trial.name, repeats[2].trial.name]
+
+
+def test_the_first_round_says_how_long_a_search_took_that_did_not_go_on(tmp_path: Path) -> None:
+    with open_journal(tmp_path) as journal:
+        journal.write_record(RECORDS[0])
+        start(journal, final(RECORDS[0]), 12.5)
+        assert journal.read().searched_s == 12.5
+        journal.write_record(RECORDS[1])
+        assert journal.read().searched_s is None
+
+
+STRETCHES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
+
+
+@given(STRETCHES)
+def test_each_second_counts_once_however_many_lie_over_it(
+    stretches: list[tuple[int, int]],
+) -> None:
+    covered = CoveredTime()
+    for start_s, length_s in stretches:
+        covered.add(start_s, start_s + length_s)
+    seconds = {start_s + n for start_s, length_s in stretches for n in range(length_s)}
+    assert covered.total_s == len(seconds)

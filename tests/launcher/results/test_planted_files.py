@@ -64,34 +64,21 @@ def open_it(paths: ResultsPaths) -> tuple[str, ...]:
         return folder.notes
 
 
-def test_notes_move_no_file_outside_of_the_working_directory(
+def test_notes_of_a_killed_trial_move_only_its_files_in_the_working_directory(
     paths: ResultsPaths, tmp_path: Path
 ) -> None:
-    diary = tmp_path / "diary.txt"
-    diary.write_text("the user's")
-    note(notes_of(paths.trial(NAME), 7), diary)
-    assert f"{diary} stays" in " ".join(open_it(paths))
-    assert diary.read_text() == "the user's"
-
-
-def test_notes_of_no_trial_of_the_journal_move_nothing(paths: ResultsPaths) -> None:
-    model, stranger = Path.cwd() / "model.pt", paths.trial("z3_gas1_tmbspg1")
-    model.write_text("the user's")
+    diary, own, model = tmp_path / "diary.txt", Path.cwd() / "own.pt", Path.cwd() / "model.pt"
+    for path in (diary, own, model):
+        path.write_text("the user's")
+    stranger = paths.trial("z3_gas1_tmbspg1")  # of which the journal says nothing
     stranger.mkdir()
-    note(notes_of(stranger, 7), model)
-    open_it(paths)
-    assert model.read_text() == "the user's"
-
-
-def test_what_a_killed_trial_left_is_moved_and_said(paths: ResultsPaths) -> None:
-    model = Path.cwd() / "model.pt"
-    model.write_text("of a trial")
+    note(notes_of(stranger, 7), own)
+    note(notes_of(paths.trial(NAME), 7), diary)
     note(notes_of(paths.trial(NAME), 7), model)
     said = " ".join(open_it(paths))
-    assert (f"Moved {model} to {paths.trial(NAME) / 'saved'}" in said, model.exists()) == (
-        True,
-        False,
-    )
+    assert f"{diary} stays" in said
+    assert f"Moved {model} to {paths.trial(NAME) / 'saved'}" in said
+    assert [path.exists() for path in (diary, own, model)] == [True, True, False]
 
 
 @pytest.mark.parametrize("name", ["controller.lease", "journal.jsonl", "env.json", "summary.txt"])
@@ -104,6 +91,8 @@ def test_a_link_in_the_place_of_a_file_is_refused(
     (paths.results / name).symlink_to(diary)
     with pytest.raises(ResultsFolderError, match=f"{name} is a symbolic link"):
         open_it(paths)
+    with pytest.raises(ResultsFolderError, match="symbolic link"):
+        write_private(paths.results / name, "x")
     assert diary.read_text() == ""
 
 
@@ -144,18 +133,6 @@ def test_a_log_that_is_a_pipe_or_endless_has_no_last_lines(tmp_path: Path) -> No
     assert file_tail(tmp_path / "pipe.log") == file_tail(tmp_path / "endless.log") == ()
 
 
-def test_a_pipe_in_the_place_of_a_log_is_removed(paths: ResultsPaths) -> None:
-    os.mkfifo(paths.trial(NAME) / "stdout.log")
-    paths.make_launch_folder(paths.trial(NAME))
-    assert list(paths.trial(NAME).iterdir()) == []
-
-
-def test_no_named_pipe_is_left_at_the_end(paths: ResultsPaths) -> None:
-    with open_folder(paths, PRINT, fresh=False):
-        os.mkfifo(paths.trial(NAME) / "turn.0")
-    assert not (paths.trial(NAME) / "turn.0").exists()
-
-
 @pytest.mark.parametrize("plant", ["a pipe", "a link to an endless file", "300,000 brackets"])
 def test_a_planted_result_or_note_is_skipped(paths: ResultsPaths, plant: str) -> None:
     model = Path.cwd() / "model.pt"
@@ -182,15 +159,6 @@ def test_a_file_larger_than_any_of_ours_is_refused(paths: ResultsPaths) -> None:
         read_journal(paths.journal)
 
 
-def test_a_link_is_not_written_through(tmp_path: Path) -> None:
-    diary = tmp_path / "diary.txt"
-    diary.write_text("the user's")
-    (tmp_path / "env.json").symlink_to(diary)
-    with pytest.raises(ResultsFolderError, match="symbolic link"):
-        write_private(tmp_path / "env.json", "x")
-    assert diary.read_text() == "the user's"
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -213,20 +181,6 @@ def test_a_name_that_leads_elsewhere_is_not_read(paths: ResultsPaths, name: str)
         begin(folder.journal, name)
     with pytest.raises(ResultsFolderError, match="line 3 of"):
         read_journal(paths.journal)
-
-
-def test_a_journal_without_a_header_is_not_believed(paths: ResultsPaths) -> None:
-    lines = paths.journal.read_bytes().splitlines(keepends=True)
-    paths.journal.write_bytes(b"".join(lines[1:]))
-    with pytest.raises(ResultsFolderError, match="it is not a header"):
-        open_it(paths)
-
-
-def test_a_second_header_is_not_believed(paths: ResultsPaths) -> None:
-    lines = paths.journal.read_bytes().splitlines(keepends=True)
-    paths.journal.write_bytes(b"".join((*lines, lines[0])))
-    with pytest.raises(ResultsFolderError, match="line 3 of"):
-        open_it(paths)
 
 
 def test_only_the_owner_can_open_a_lease(paths: ResultsPaths) -> None:
@@ -256,27 +210,6 @@ def test_a_lease_of_an_impossible_process_is_not_held(paths: ResultsPaths, pid: 
     assert not is_held(paths.lease)
 
 
-def test_a_folder_that_others_can_write_is_refused_unless_trusted(paths: ResultsPaths) -> None:
-    paths.results.chmod(0o777)
-    with pytest.raises(ResultsFolderError, match="--trust-results"):
-        open_it(paths)
-    assert open_it(dataclasses.replace(paths, trusts_others=True)) == ()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
-def test_a_folder_of_somebody_else_is_refused_unless_trusted(paths: ResultsPaths) -> None:
-    os.chown(paths.results, 12345, 12345)
-    with pytest.raises(ResultsFolderError, match="belongs to user 12345"):
-        open_it(paths)
-    assert open_it(dataclasses.replace(paths, trusts_others=True)) == ()
-
-
-def test_a_file_that_others_can_write_is_refused(paths: ResultsPaths) -> None:
-    paths.journal.chmod(0o666)
-    with pytest.raises(ResultsFolderError, match="can be written by other users"):
-        open_it(paths)
-
-
 @pytest.fixture
 def no_umask() -> Iterator[None]:
     before = os.umask(0)
@@ -291,3 +224,42 @@ def test_results_are_never_writable_by_others(tmp_path: Path) -> None:
         paths.make_launch_folder(paths.trial(NAME))
     found = [paths.results, paths.exps, *paths.results.rglob("*")]
     assert [path for path in found if path.stat().st_mode & 0o022] == []
+
+
+def test_pipes_are_removed_before_a_launch_and_at_the_end(paths: ResultsPaths) -> None:
+    os.mkfifo(paths.trial(NAME) / "stdout.log")
+    paths.make_launch_folder(paths.trial(NAME))
+    assert list(paths.trial(NAME).iterdir()) == []
+    with open_folder(paths, PRINT, fresh=False):
+        os.mkfifo(paths.trial(NAME) / "turn.0")
+    assert not (paths.trial(NAME) / "turn.0").exists()
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"), [((1, 2), "it is not a header"), ((0, 1, 0), "line 3 of")]
+)
+def test_a_journal_without_a_header_or_with_two_is_not_believed(
+    paths: ResultsPaths, keep: tuple[int, ...], says: str
+) -> None:
+    lines = paths.journal.read_bytes().splitlines(keepends=True)
+    paths.journal.write_bytes(b"".join(lines[number] for number in keep if number < len(lines)))
+    with pytest.raises(ResultsFolderError, match=says):
+        open_it(paths)
+
+
+def test_what_others_can_write_or_own_is_refused_unless_trusted(paths: ResultsPaths) -> None:
+    trusted = dataclasses.replace(paths, trusts_others=True)
+    paths.results.chmod(0o777)
+    with pytest.raises(ResultsFolderError, match="--trust-results"):
+        open_it(paths)
+    assert open_it(trusted) == ()
+    paths.results.chmod(0o700)
+    paths.journal.chmod(0o666)
+    with pytest.raises(ResultsFolderError, match="can be written by other users"):
+        open_it(paths)
+    paths.journal.chmod(0o600)
+    if os.geteuid() == 0:  # only root can give a folder to somebody else
+        os.chown(paths.results, 12345, 12345)
+        with pytest.raises(ResultsFolderError, match="belongs to user 12345"):
+            open_it(paths)
+        assert open_it(trusted) == ()

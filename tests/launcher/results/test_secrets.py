@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +57,7 @@ def test_a_secret_is_shown_nowhere_and_a_shell_reads_it_from_its_variable(
     assert secrets
     for text in (" ".join(shown), " ".join(with_digests(words)), shell_command(words)):
         assert not [secret for secret in secrets.values() if secret in text]
-    assert run(words, secrets).stdout.splitlines() == [json.dumps(words)]
+    assert run(words, secrets).stdout == shown_by_printf(words)
     for name in secrets:
         ended = run(words, {**secrets, name: ""})
         assert (ended.returncode != 0, ended.stdout) == (True, "")
@@ -78,14 +77,17 @@ def hold(words: tuple[str, ...], shown: tuple[str, ...]) -> dict[str, str]:
 
 def run(words: tuple[str, ...], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A shell runs the command of a program that prints its arguments."""
-    show = (sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))")
     return subprocess.run(
-        ("sh", "-c", f"exec {shell_command((*show, *words))}"),
+        ("sh", "-c", f"exec {shell_command(('printf', '<%s>', *words))}"),
         check=False,
         capture_output=True,
         text=True,
         env={**os.environ, **variables},
     )
+
+
+def shown_by_printf(words: tuple[str, ...]) -> str:
+    return "".join(f"<{word}>" for word in words)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def run(words: tuple[str, ...], variables: dict[str, str]) -> subprocess.Complet
 def test_an_ordinary_argument_stays(words: tuple[str, ...]) -> None:
     assert without_secrets(words) == words
     assert with_digests(words) == words
-    assert run(words, {}).stdout.splitlines() == [json.dumps(words)]
+    assert run(words, {}).stdout == shown_by_printf(words)
 
 
 def test_another_secret_has_another_digest() -> None:

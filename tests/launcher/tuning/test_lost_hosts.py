@@ -15,9 +15,8 @@ from autoconf_launch.launcher.engines import HostSlots, Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.hosts import Placement, Share, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.tuning import Controller
 
-from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, space
+from ..controlled import ReplayIO, answers_for_all, controller_of, open_journal, space
 from ..replay_backend import ReplayBackend
 
 LOST = Failure(kind=FailureKind.NODE_LOST, detail="host a has not answered for 10 s")
@@ -83,15 +82,10 @@ class Tuned:
         self.pool = SlotPool([HostSlots(host=host, slots=(0,)) for host in hosts], Placed)
         with open_journal(folder) as journal:
             self.journal = journal
-            self.controller = Controller(
-                self.study,
-                backend,
-                self.trial_io,
-                journal=journal,
-                listener=self._hear,
-                limits=LIMITS,
+            controller = controller_of(
+                self.study, backend, journal, trial_io=self.trial_io, listener=self._hear
             )
-            self.controller.run(self.pool)
+            controller.run(self.pool)
             self.contents = journal.read()
 
     def _hear(self, event: Event) -> None:
@@ -99,16 +93,14 @@ class Tuned:
             self.said.append(event.text)
 
 
-def test_a_trial_whose_host_is_lost_is_measured_elsewhere(tmp_path: Path) -> None:
+def test_a_trial_whose_host_is_lost_is_measured_elsewhere_and_the_host_gets_no_more(
+    tmp_path: Path,
+) -> None:
     tuned = Tuned(tmp_path, Failing("a"), "abc")
     assert [record.failure for record in tuned.study.records if record.failure] == []
     assert len(set(tuned.trial_io.planned)) == len(tuned.study.records)
     assert len(tuned.trial_io.planned) == len(tuned.study.records) + 2
     assert tuned.contents.orphans == ()
-
-
-def test_a_host_that_was_lost_twice_is_named_and_gets_no_more_trials(tmp_path: Path) -> None:
-    tuned = Tuned(tmp_path, Failing("a"), "abc")
     assert tuned.pool.set_aside == ("a",)
     assert any("Host a failed twice and gets no more trials." in text for text in tuned.said)
 
@@ -160,14 +152,7 @@ def test_launches_of_a_dead_controller_are_ended_first(tmp_path: Path) -> None:
         journal.write_started(name="z0_gas1_tmbspg1", number=0, attempt="a", handle="beef")
         contents = journal.read()
         study = Study(space(2), None, AutotuningSettings(tuner_type="gridsearch"))
-        controller = Controller(
-            study,
-            backend,
-            ReplayIO(),
-            journal=journal,
-            listener=lambda event: None,
-            limits=LIMITS,
-        )
+        controller = controller_of(study, backend, journal)
         controller.resume(contents.search)
         controller.run(SlotPool([HostSlots(host="x", slots=(0,))], Placed))
     assert [handle for handle, _ in backend.ended_orphans] == ["beef"]
