@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,30 +10,51 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.asked import RecommendCommand
-from autoconf_launch.launcher.commands import recommend as command
-from autoconf_launch.launcher.estimates import Recommendation
+from autoconf_launch.launcher.commands import plan as plan_module
+from autoconf_launch.launcher.commands import recommend as recommend_module
 
 from .verb import Run, ran
 
+OUTPUT = {"--json", "--csv", "--html", "--export", "--output", "--row"}
+FILES: dict[str, Any] = {"csv": None, "html": None, "export": (), "row": None, "output": None}
+"""Parameters of a plan that change none of its answer."""
 
-@pytest.fixture(scope="session", autouse=True)
-def _recommendations_once() -> Iterator[None]:
-    """Many tests look at the same answer, as text and as document; it takes a second."""
-    answers: dict[str, Recommendation] = {}
-    make = command.recommendation
 
-    def recommendation(request: RecommendCommand, cluster: Any) -> Recommendation:
-        silent = replace(request, json=False, html=None)
-        key = repr((silent, cluster))
-        if "Path(" in key:  # the file may change
-            return make(request, cluster)
+def plan_silently(request: Any) -> Any:
+    training = request.training
+    silent = replace(training, json=False, given=training.given - OUTPUT)
+    return replace(request, **FILES, training=silent)
+
+
+def recommend_silently(request: Any) -> Any:
+    return replace(request, json=False, html=None, given=request.given - OUTPUT)
+
+
+def once(make: Callable[..., Any], silence: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Answer equal requests once; ``silence`` takes off what changes only the output."""
+    answers: dict[Any, Any] = {}
+
+    def answer(*asked: Any) -> Any:
+        key = (silence(asked[0]), *asked[1:])
+        if "Path(" in repr(key):  # the file may change
+            return make(*asked)
         if key not in answers:
-            answers[key] = make(silent, cluster)
+            answers[key] = make(*key)
         return answers[key]
 
+    return answer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _answers_once() -> Iterator[None]:
+    """Many tests look at the same answer, as text, document and file; it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "recommendation", recommendation)
+        for module, name, silence in (
+            (plan_module, "plan_answer", plan_silently),
+            (plan_module, "plan_clusters", plan_silently),
+            (recommend_module, "recommendation", recommend_silently),
+        ):
+            patch.setattr(module, name, once(getattr(module, name), silence))
         yield
 
 
@@ -45,19 +66,16 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def fit(run: Run) -> Run:
-    """``fit(*arguments)``."""
     return partial(run, "fit")
 
 
 @pytest.fixture
 def plan(run: Run) -> Run:
-    """``plan(*arguments)``."""
     return partial(run, "plan")
 
 
 @pytest.fixture
 def recommend(run: Run) -> Run:
-    """``recommend(*arguments)``."""
     return partial(run, "recommend")
 
 
