@@ -30,7 +30,7 @@ def configure(place: Place, parallelism: object, global_batch: int = 8) -> tuple
 def test_listed_degrees_are_measured_and_the_best_is_a_configuration(place: Place) -> None:
     degrees = ("tensor", "context", "pipeline")
     flags = ("--tuner-type=gridsearch", "--good-enough=0%")
-    code, output = place.run(*TUNE, *flags, *configure(place, {key: [1, 2] for key in degrees}))
+    code, output = place.here(*TUNE, *flags, *configure(place, {key: [1, 2] for key in degrees}))
     assert code == 0, output
     measured = {path.parent.name for path in place.results.glob("*/metrics.json")}
     shared = {f"z0_{degree}2_gas2_tmbspg4" for degree in ("tp", "cp", "pp")}
@@ -58,7 +58,7 @@ def test_a_model_without_a_plan_is_searched_without_tensor_degrees(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODEL", "bare")
-    code, output = place.run(*TUNE, "--dry-run", *configure(place, "all"))
+    code, output = place.here(*TUNE, "--dry-run", *configure(place, "all"))
     assert code == 0, output
     assert "by tensor_plan" in output
 
@@ -93,7 +93,7 @@ def test_what_ranks_cannot_train_ends_a_plain_launch_with_one_line(
     place: Place, model: str, fault: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODEL", model)
-    code, output = place.run(*configure(place, TENSOR), fault=fault)
+    code, output = place.here(*configure(place, TENSOR), fault=fault)
     assert (code, output.count("\n")) == (2, 1), output
     assert says in output
 
@@ -117,7 +117,7 @@ def test_a_model_that_cannot_be_shared_out_as_given_is_refused_before_a_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MODEL", model)
-    code, output = place.run(*TUNE, *configure(place, parallelism))
+    code, output = place.here(*TUNE, *configure(place, parallelism))
     assert code == 2, output
     assert says in output
     assert not list(place.results.glob("z*"))
@@ -130,7 +130,7 @@ def test_a_model_that_cannot_be_shared_out_as_given_is_refused_before_a_trial(
 def test_a_rank_that_dies_in_a_collective_ends_the_trial_with_its_own_error(
     place: Place, fault: str, says: str
 ) -> None:
-    code, output = place.run(*TUNE, *configure(place, TENSOR), fault=fault)
+    code, output = place.here(*TUNE, *configure(place, TENSOR), fault=fault)
     assert code == 3, output
     (sentence,) = (line for line in output.splitlines() if "of your configuration" in line)
     assert says in sentence, output
