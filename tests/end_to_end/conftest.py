@@ -35,6 +35,7 @@ class Place:
 
     folder: Path
     mark: str
+    capfd: pytest.CaptureFixture[str] | None = None
 
     def write_config(self, document: object, name: str = "config.json") -> Path:
         path = self.folder / name
@@ -59,22 +60,38 @@ class Place:
         output, _ = process.communicate(timeout=120)
         return process.returncode, output
 
-    def refusal(self, *argv: str) -> tuple[int, str]:
-        """Exit code and text of a command that ends before it launches anything, run here."""
-        lines: list[str] = []
+    def here(self, *argv: str, fault: str = "") -> tuple[int, str]:
+        """Exit code and text of the command in this process, which starts no interpreter."""
+        assert self.capfd is not None
+        self.capfd.readouterr()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cli, "_write_line", lines.append)
+            patch.setenv("FAULT", fault)
+            patch.setenv("AUTOCONF_TEST_MARK", self.mark)
             patch.chdir(self.folder)
             code = cli.main(list(argv))
+        said = self.capfd.readouterr()
+        return code, said.out + said.err
+
+    def refusal(self, *argv: str) -> tuple[int, str]:
+        """Exit code and text of a command that ends before it launches anything."""
+        code, output = self.here(*argv)
         assert not self.results.exists()
-        return code, "\n".join(lines)
+        return code, output.rstrip("\n")
 
     def tune(self, *flags: str, fault: str = "", script: str = str(SCRIPT)) -> tuple[int, str]:
         """Tune ``config.json`` on one process, one trial at a time, quickly and without a soak."""
+        return self.run(*self._tuning(*flags, script=script), fault=fault)
+
+    def tune_here(
+        self, *flags: str, fault: str = "", script: str = str(SCRIPT)
+    ) -> tuple[int, str]:
+        """The same in this process."""
+        return self.here(*self._tuning(*flags, script=script), fault=fault)
+
+    def _tuning(self, *flags: str, script: str) -> tuple[str, ...]:
         config = str(self.folder / "config.json")
         quick = ("--max-parallel-trials=1", "--soak-steps=0", "--effort=quick")
-        argv = ("--autotuning=tune", *quick, *flags, script, "--config", config)
-        return self.run(*argv, fault=fault)
+        return ("--autotuning=tune", *quick, *flags, script, "--config", config)
 
     @property
     def results(self) -> Path:
@@ -113,9 +130,9 @@ class Finished:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Place]:
     """A place with a small configuration; afterwards nothing that it started may live."""
-    with clean_place(tmp_path) as made:
+    with clean_place(tmp_path, capfd) as made:
         yield made
 
 
@@ -125,18 +142,9 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-@pytest.fixture(scope="session")
-def sound_tune(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """Two trials that work; a key is a near miss, and the script writes of errors to stderr."""
-    with clean_place(tmp_path_factory.mktemp("sound")) as place:
-        settings = {"enabled": True, "tuner_type": "gridsearch"}
-        place.write_config({**SMALL, "autotuning": settings, "gradient_cliping": 1.0})
-        yield Finished(place, *place.tune("--tuner-num-trials=2", fault="stderr"))
-
-
 @contextmanager
-def clean_place(folder: Path) -> Iterator[Place]:
-    made = Place(folder, uuid.uuid4().hex)
+def clean_place(folder: Path, capfd: pytest.CaptureFixture[str] | None = None) -> Iterator[Place]:
+    made = Place(folder, uuid.uuid4().hex, capfd)
     made.write_config(SMALL)
     yield made
     deadline_s = time.monotonic() + 5

@@ -33,7 +33,7 @@ def test_a_yaml_file_is_copied_for_each_trial_and_for_the_winner(place: Place) -
     text = f"{YAML}  accum: 4\n"
     (place.folder / "own.yaml").write_text(text)
     words = ("--budget=2trials", SCRIPT, "own.yaml", "out=here")
-    code, output = place.run("--autotuning=run", *QUICK, *words)
+    code, output = place.here("--autotuning=run", *QUICK, *words)
     assert code == 0, output
     assert "Using train.micro_batch_size in own.yaml as the micro-batch" in output
     assert (2, 4) in batches(place)

@@ -32,7 +32,7 @@ def script(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_flag_of_ours_after_the_script_is_refused_before_anything_moves(place: Place) -> None:
     place.results.mkdir()
     for flags, verb in ((TUNE, "tune "), ((), "")):
-        code, output = place.run(*flags, *WORDS, "--quiet")
+        code, output = place.here(*flags, *WORDS, "--quiet")
         assert code == 2
         assert output == (
             "autoconf-launch: --quiet is given after mine.py, whose parser does not know it; give "

@@ -60,7 +60,7 @@ def write_script(place: Place, beginning: str = BEGINNING) -> None:
 
 def test_the_guides_own_snippet_is_tuned(place: Place) -> None:
     write_script(place)
-    code, output = place.run(*TUNE, *WORDS)
+    code, output = place.here(*TUNE, *WORDS)
     assert code == 0, output
     command = (place.results / "cmd_optimal.txt").read_text()
     assert command.startswith("autoconf-launch --num_gpus 1 mine.py --config ")
@@ -68,7 +68,7 @@ def test_the_guides_own_snippet_is_tuned(place: Place) -> None:
 
 def test_a_script_that_reads_its_words_by_itself_gets_those_that_were_typed(place: Place) -> None:
     (place.folder / "mine.py").write_text("import sys\nprint('words', sys.argv[1:])\n")
-    assert place.run("--num_gpus=1", "mine.py", "3", "8") == (0, "words ['3', '8']\n")
+    assert place.here("--num_gpus=1", "mine.py", "3", "8") == (0, "words ['3', '8']\n")
 
 
 @pytest.mark.parametrize("flag", ["--local_rank", "--local-rank"])
@@ -79,6 +79,6 @@ def test_a_script_that_declares_the_argument_gets_it_as_it_is_spelled(
     (place.folder / "arguments.py").write_text(declares)
     script = "import arguments\nprint(arguments.p.parse_known_args())\n"
     (place.folder / "mine.py").write_text(script)
-    code, output = place.run("--num_gpus=1", "mine.py", "7")
+    code, output = place.here("--num_gpus=1", "mine.py", "7")
     assert code == 0, output
     assert "local_rank='0'" in output

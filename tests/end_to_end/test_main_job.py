@@ -7,12 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from .conftest import SCRIPT, SMALL, Finished, Place
+from .conftest import SCRIPT, SMALL, Finished, Place, clean_place
 
 SEARCHED = {**SMALL, "autotuning": {"enabled": True, "tuner_type": "gridsearch"}}
+
+
+@pytest.fixture(scope="module")
+def sound_tune(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Two trials that work; a key is a near miss, and the script writes of errors to stderr."""
+    with clean_place(tmp_path_factory.mktemp("sound")) as place:
+        settings = {"enabled": True, "tuner_type": "gridsearch"}
+        place.write_config({**SMALL, "autotuning": settings, "gradient_cliping": 1.0})
+        yield Finished(place, *place.tune("--tuner-num-trials=2", fault="stderr"))
 
 
 def names(place: Place) -> list[str]:
@@ -50,6 +60,17 @@ def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: F
     }
     assert (place.folder / "autotuning_exps" / "z0_gas4_tmbspg1.json").exists()
     assert json.loads((place.results / "summary.json").read_text())["soak"] is None
+
+
+def test_the_word_error_on_stderr_is_no_failure(sound_tune: Finished) -> None:
+    assert sound_tune.code == 0, sound_tune.output
+    profile = sound_tune.place.results / "profile_model_info"
+    assert "error: this is only a warning" in (profile / "stderr.log").read_text()
+
+
+def test_a_near_miss_elsewhere_is_only_warned_of(sound_tune: Finished) -> None:
+    assert sound_tune.code == 0, sound_tune.output
+    assert "did you mean 'gradient_clipping'" in sound_tune.output
 
 
 @pytest.mark.slow
@@ -122,12 +143,26 @@ def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place:
     assert len(set(after)) == len(after)
 
 
-def test_a_killed_controller_leaves_no_process_for_two_seconds(place: Place) -> None:
-    first = place.start("--autotuning=tune", str(SCRIPT), "--config", "config.json", fault="hang")
+HANGING = ("--autotuning=tune", str(SCRIPT), "--config", "config.json")
+
+
+def hang(place: Place) -> subprocess.Popen[str]:
+    """A tune once its profile run hangs."""
+    started = place.start(*HANGING, fault="hang")
     deadline_s = time.monotonic() + 30
     while len(place.living()) < 3:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
+    return started
+
+
+def test_a_second_tune_is_refused_and_a_killed_one_leaves_no_process_for_two_seconds(
+    place: Place,
+) -> None:
+    first = hang(place)
+    code, output = place.tune_here()
+    assert code == 2, output
+    assert f"in use by process {first.pid}" in output
     first.kill()
     first.communicate(timeout=10)
     time.sleep(2.0)
@@ -135,15 +170,10 @@ def test_a_killed_controller_leaves_no_process_for_two_seconds(place: Place) -> 
 
 
 @pytest.mark.slow
-def test_a_warning_of_slurm_stops_the_tune_resumably(place: Place) -> None:
-    process = place.start(
-        "--autotuning=tune", str(SCRIPT), "--config", "config.json", fault="hang"
-    )
-    deadline_s = time.monotonic() + 30
-    while len(place.living()) < 3:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    process.send_signal(signal.SIGUSR1)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM], ids=["Slurm's", "the end"])
+def test_a_warning_stops_the_tune_resumably(place: Place, number: signal.Signals) -> None:
+    process = hang(place)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 75, output
     assert "continues from here" in output

@@ -23,7 +23,7 @@ def script(place: Place, text: str) -> str:
 
 
 def test_each_rank_gets_its_variables_and_the_words_that_were_typed(place: Place) -> None:
-    code, output = place.run(
+    code, output = place.here(
         "--num_gpus=2",
         script(
             place,
@@ -46,20 +46,20 @@ def test_a_list_to_search_is_its_first_value_in_a_launch_where_nothing_varies(
     listed = {"train_micro_batch_size_per_gpu": [2, 4], "gradient_accumulation_steps": 2}
     place.write_config(listed)
     path = script(place, "import sys; print(open(sys.argv[-1]).read())")
-    code, output = place.run("--num_gpus=1", path, "--config", "config.json")
+    code, output = place.here("--num_gpus=1", path, "--config", "config.json")
     assert code == 0, output
     assert json.loads(output)["train_micro_batch_size_per_gpu"] == 2
 
 
 def test_no_local_rank_leaves_the_arguments_alone(place: Place) -> None:
     path = script(place, "import sys; sys.exit(len(sys.argv) - 1)")
-    assert place.run("--no_local_rank", path)[0] == 0
+    assert place.here("--no_local_rank", path)[0] == 0
 
 
 def test_the_first_failure_ends_the_others_and_its_code_is_ours(place: Place) -> None:
     text = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(5)\ntime.sleep(60)\n"
     started_s = time.monotonic()
-    assert place.run("--num_gpus=2", script(place, text))[0] == 5
+    assert place.here("--num_gpus=2", script(place, text))[0] == 5
     assert time.monotonic() - started_s < 20
 
 
@@ -82,11 +82,11 @@ def test_signals_pass_through_to_the_ranks(place: Place, number: signal.Signals)
 
 def test_a_module_is_launched_by_its_name(place: Place) -> None:
     (place.folder / "trainer.py").write_text("import sys; sys.exit(6)")
-    assert place.run("--module", "trainer")[0] == 6
+    assert place.here("--module", "trainer")[0] == 6
 
 
 def test_a_program_is_launched_without_python(place: Place) -> None:
-    assert place.run("--no_python", "--no_local_rank", "/bin/false")[0] == 1
+    assert place.here("--no_python", "--no_local_rank", "/bin/false")[0] == 1
 
 
 def test_a_config_that_leaves_values_open_reaches_the_script_resolved(place: Place) -> None:
@@ -98,7 +98,7 @@ def test_a_config_that_leaves_values_open_reaches_the_script_resolved(place: Pla
         "import pathlib, sys\n"
         "pathlib.Path('seen').write_text(pathlib.Path(sys.argv[-1]).read_text())\n"
     )
-    code, output = place.run(script(place, text), "--config", "config.yaml")
+    code, output = place.here(script(place, text), "--config", "config.yaml")
     assert code == 0, output
     seen = json.loads((place.folder / "seen").read_text())
     assert seen["train_micro_batch_size_per_gpu"] == 2
@@ -126,7 +126,7 @@ def test_ranks_see_the_gpus_that_are_included(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{place.folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    code, output = place.run("--include", "localhost:1,3", script(place, TELL))
+    code, output = place.here("--include", "localhost:1,3", script(place, TELL))
     assert code == 0, output
     names = ("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
     assert [tell(place, rank, *names) for rank in range(2)] == [
@@ -136,7 +136,7 @@ def test_ranks_see_the_gpus_that_are_included(
 
 
 def test_on_a_machine_without_gpus_included_slots_are_ranks(place: Place) -> None:
-    code, output = place.run("--include", "localhost:1,3", script(place, TELL))
+    code, output = place.here("--include", "localhost:1,3", script(place, TELL))
     assert code == 0, output
     assert tell(place, 1, "RANK", "LOCAL_RANK", "WORLD_SIZE") == ["1", "1", "2"]
 
@@ -151,7 +151,7 @@ def test_hosts_that_are_started_by_hand_share_out_the_ranks(place: Place) -> Non
     path = script(place, TELL)
     for node_rank in ("0", "1"):
         flags = ("--hostfile", hostfile(place), "--no_ssh", "--node_rank", node_rank)
-        code, output = place.run(*flags, path)
+        code, output = place.here(*flags, path)
         assert code == 0, output
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT")
     address = ["first.invalid", "29500"]
@@ -184,7 +184,7 @@ def test_two_launchers_form_one_group(place: Place) -> None:
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
 def test_a_host_that_cannot_be_reached_is_named_in_one_sentence(place: Place) -> None:
-    code, output = place.run("--hostfile", hostfile(place), script(place, "1 / 0"))
+    code, output = place.here("--hostfile", hostfile(place), script(place, "1 / 0"))
     assert (code, output.count("\n")) == (4, 1), output
     assert output.startswith("autoconf-launch: Host first.invalid ")
 
@@ -195,7 +195,7 @@ def test_each_rank_runs_on_the_cores_that_it_is_bound_to(place: Place) -> None:
         pytest.skip("two ranks need two cores")
     cores = f"{own[0]},{own[1]}"
     flags = ("--num_gpus=2", "--bind_cores_to_rank", "--bind_core_list", cores)
-    code, output = place.run(*flags, script(place, TELL))
+    code, output = place.here(*flags, script(place, TELL))
     assert code == 0, output
     names = ("CORES", "OMP_NUM_THREADS")
     assert [tell(place, rank, *names) for rank in range(2)] == [[[own[0]], "1"], [[own[1]], "1"]]
@@ -208,7 +208,7 @@ def test_each_rank_writes_to_a_log_of_its_own(place: Place) -> None:
         "print('err', os.environ['RANK'], file=sys.stderr)\n"
     )
     flags = ("--num_gpus=2", "--enable_each_rank_log", "logs")
-    code, output = place.run(*flags, script(place, text))
+    code, output = place.here(*flags, script(place, text))
     assert (code, output) == (0, "")
     logs = sorted((place.folder / "logs").iterdir(), key=lambda path: path.name[-5])
     assert [log.name[14:] for log in logs] == ["_rank0.log", "_rank1.log"]
@@ -232,7 +232,7 @@ def test_a_saved_pid_takes_signals_and_is_removed_in_the_end(place: Place) -> No
 
 
 def test_a_flag_without_effect_is_said_to_have_none(place: Place) -> None:
-    code, output = place.run("--no_ssh_check", script(place, ""))
+    code, output = place.here("--no_ssh_check", script(place, ""))
     assert code == 0
     assert "warning: --no_ssh_check has no effect: " in output
 
@@ -240,7 +240,7 @@ def test_a_flag_without_effect_is_said_to_have_none(place: Place) -> None:
 def test_a_foreign_config_is_left_alone(place: Place) -> None:
     place.write_config({"layers": [1, 2]})
     text = "import sys; sys.exit(sys.argv[-1] != 'config.json')"
-    assert place.run(script(place, text), "--config", "config.json")[0] == 0
+    assert place.here(script(place, text), "--config", "config.json")[0] == 0
 
 
 def wait_for(path: Path, timeout_s: float = 20.0) -> None:

@@ -28,7 +28,7 @@ def test_why_a_model_was_not_traced_is_shown_as_a_warning(place: Place) -> None:
     config, script = place.write_config(SMALL), place.folder / "train.py"
     script.write_text(textwrap.dedent(UNTRACEABLE))
     argv = ("--num_gpus=1", "--no_local_rank", str(script), "--config", str(config))
-    code, output = place.run("tune", "--dry-run", *argv)
+    code, output = place.here("tune", "--dry-run", *argv)
     assert code == 0, output
     assert "warning: The model could not be traced on fake tensors" in output
     assert "DataDependentOutputException" in output

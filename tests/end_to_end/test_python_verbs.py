@@ -46,7 +46,7 @@ def test_tune_finds_a_configuration_and_tells_its_events(
 
 
 def test_fit_has_the_numbers_of_the_command(place: Place) -> None:
-    code, output = place.run("fit", *FLAGS, "--pp=2", "--zero=1", "--micro-batch=4", "--json")
+    code, output = place.here("fit", *FLAGS, "--pp=2", "--zero=1", "--micro-batch=4", "--json")
     answer = fit(**TRAINING, pp=2, zero=1, micro_batch=4)
     said = json.loads(output)
     assert code == 0
@@ -55,7 +55,7 @@ def test_fit_has_the_numbers_of_the_command(place: Place) -> None:
 
 
 def test_plan_has_the_order_of_the_command(place: Place) -> None:
-    code, output = place.run("plan", *FLAGS, "--top=3", "--json")
+    code, output = place.here("plan", *FLAGS, "--top=3", "--json")
     answer = plan(**TRAINING, top=3)
     times = [one["step_time_s"] for one in json.loads(output)["best"]]
     assert code == 0

@@ -131,8 +131,8 @@ def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> Non
     while not (place.results / "journal.jsonl").exists():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
-    state = json.loads(place.run("show", str(place.results), "--json")[1])["state"]
-    code, output = place.run("show", "--follow", str(place.results))
+    state = json.loads(place.here("show", str(place.results), "--json")[1])["state"]
+    code, output = place.here("show", "--follow", str(place.results))
     tune.communicate(timeout=20)
     lines = (place.results / "journal.jsonl").read_text().splitlines()
     records = [decode_record(line) for line in map(json.loads, lines) if "name" in line]
@@ -166,7 +166,7 @@ def test_following_on_a_terminal_draws_the_same_table(place: Place, terminal: Te
 def test_what_is_no_results_folder_is_one_sentence_and_code_2(
     place: Place, verb: tuple[str, ...]
 ) -> None:
-    code, output = place.run(*verb)
+    code, output = place.here(*verb)
     assert code == 2
     assert output.startswith("autoconf-launch: nothing is not a folder; give the results folder")
     assert len(output.splitlines()) == 1

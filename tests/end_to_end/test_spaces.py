@@ -21,7 +21,7 @@ def records(place: Place) -> list[dict[str, Any]]:
 def test_a_tuning_space_is_searched_and_really_applied(place: Place) -> None:
     place.write_config(ONE_MICRO_BATCH)
     place.write_config("{zero_optimization: {stage: 0, bucket_cap_mb: [1, 9]}}", "my.hjson")
-    code, output = place.tune("--num_gpus=2", "--tuning-space=my.hjson")
+    code, output = place.tune_here("--num_gpus=2", "--tuning-space=my.hjson")
     assert code == 0, output
     measured = {line["name"] for line in records(place) if "measurement" in line}
     assert measured == {"z0_gas1_tmbspg1", "z0_bcm1_gas1_tmbspg1", "z0_bcm9_gas1_tmbspg1"}
@@ -84,7 +84,7 @@ def test_show_spaces_reads_the_script_as_a_tune_does(place: Place) -> None:
     zero = {"stage": 1, "reduce_bucket_size": [5e7, 5e8], "allgather_bucket_size": 5e8}
     place.write_config({**SMALL, "zero_optimization": zero})
     words = ("train_ds.py", "--deepspeed", "config.json")
-    code, output = place.run("show", "spaces", "--num_gpus=2", "--fast=false", *words)
+    code, output = place.here("show", "spaces", "--num_gpus=2", "--fast=false", *words)
     assert code == 0, output
     assert "zero_optimization.reduce_bucket_size     50000000, 500000000  configuration" in output
     assert "then 2 combinations of further knobs" in output

@@ -8,34 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import SCRIPT, Place
+from .conftest import Place
 
 TOYS = Path(__file__).parents[1] / "contracts"
 
 
-def install(place: Place, monkeypatch: pytest.MonkeyPatch, file: str, rows: str) -> None:
+def install(place: Place, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
     site = place.folder / "site"
     about = site / "toys-1.0.dist-info"
     about.mkdir(parents=True)
-    shutil.copy(TOYS / file, site)
+    for file in ("toy_engine.py", "toy_strategy.py"):
+        shutil.copy(TOYS / file, site)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(rows)
     monkeypatch.setenv("PYTHONPATH", str(site))
 
 
-def tune(place: Place, *words: str) -> tuple[int, str]:
-    words = (*words, "--tuner-num-trials=1", "--effort=quick", "--soak-steps=0")
-    process = place.start("--autotuning=tune", *words, str(SCRIPT), "--config", "config.json")
-    output, _ = process.communicate(timeout=600)
-    return process.returncode, output
-
-
-def test_a_tune_runs_its_trials_by_the_engine_of_another_package(
+def test_a_tune_proposes_and_runs_its_trials_by_another_package(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = "[autoconf_launch.engine]\ntoy = toy_engine:ToyEngine\n"
-    install(place, monkeypatch, "toy_engine.py", rows)
-    code, output = tune(place, "--launcher=toy")
+    rows = (
+        "[autoconf_launch.engine]\ntoy = toy_engine:ToyEngine\n"
+        "[autoconf_launch.strategy]\ntoy = toy_strategy:Toy\n"
+    )
+    install(place, monkeypatch, rows)
+    code, output = place.tune("--launcher=toy", "--tuner-type=toy", "--tuner-num-trials=1")
     assert code == 0, output
     assert "The toy engine is at work (toy)." in output
     summary = json.loads((place.results / "summary.json").read_text())
@@ -44,22 +41,11 @@ def test_a_tune_runs_its_trials_by_the_engine_of_another_package(
     assert [device["host"] for device in devices] == ["toy"]
 
 
-def test_a_tune_proposes_by_the_strategy_of_another_package(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = "[autoconf_launch.strategy]\ntoy = toy_strategy:Toy\n"
-    install(place, monkeypatch, "toy_strategy.py", rows)
-    code, output = tune(place, "--tuner-type=toy")
-    assert code == 0, output
-    assert json.loads((place.results / "summary.json").read_text())["winner"] is not None
-
-
 def test_a_strategy_that_cannot_be_made_is_refused_in_one_sentence(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = "[autoconf_launch.strategy]\nbare = toy_strategy:Bare\n"
-    install(place, monkeypatch, "toy_strategy.py", rows)
-    code, output = tune(place, "--tuner-type=bare")
+    install(place, monkeypatch, "[autoconf_launch.strategy]\nbare = toy_strategy:Bare\n")
+    code, output = place.tune("--tuner-type=bare")
     assert code == 2
     assert output.splitlines() == [
         "autoconf-launch: The entry point bare = toy_strategy:Bare of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from pathlib import Path
 
 from autoconf_launch.autotuner.inference import InferencePoint
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
@@ -20,6 +21,7 @@ from autoconf_launch.nemo.report import (
     pareto_csv,
     prediction_line,
     recommend_runs,
+    why_not_served,
 )
 
 NEMO = ["TP", "PP", "BS", "Latency [ms]", "Throughput per GPU [samples/sec/gpu]"]
@@ -135,6 +137,8 @@ def test_where_no_point_is_within_the_bound_the_nearest_is_known() -> None:
     nearest = nearest_run(late)
     assert nearest is not None
     assert nearest.point.name == "m_tp2_pp1_bs4"
+    said = "No point is within max_latency_ms = 1; the nearest is m_tp2_pp1_bs4 with 400 ms."
+    assert why_not_served(late, Path("final")).startswith(said)
     assert nearest_run(late[:1]) is None
 
 
