@@ -40,8 +40,8 @@ def test_nested_records_and_infinite_numbers_survive_json() -> None:
     block = BlockSpec(name="block", count=3, flops=1.5, gemm_shapes=(GemmShape(m=1, n=2, k=3),))
     spec = ModelSpec(grade=Grade.TRACED, blocks=(block,), notes=("why",))
     assert decode(ModelSpec, json.loads(json.dumps(encode(spec)))) == spec
-    spec = BlockSpec(name="b", flops=math.inf)
-    assert decode(BlockSpec, json.loads(json.dumps(encode(spec)))).flops == math.inf
+    endless = BlockSpec(name="b", flops=math.inf)
+    assert decode(BlockSpec, json.loads(json.dumps(encode(endless)))).flops == math.inf
     value = {"kind": "nan", "detail": "loss", "color": "red"}
     assert decode(Failure, value) == Failure(kind=FailureKind.NAN, detail="loss")
 

@@ -115,9 +115,9 @@ def test_a_baseline_that_fails_for_any_reason_but_memory_ends_the_study(kind: Fa
     "answer, explored, measured",
     {
         "in order while they get better": (by_stage(1, 2, 3, 4), "0123", "0123"),
-        "up to the first that is no better": (by_stage(1, 2, 2, 9), "012", "012"),
-        "beyond one that does not fit": (full_at_z1(1, 0, 2, 1), "0123", "023"),
-        "beside the last one that was measured": (full_at_z1(2, 0, 1, 9), "012", "02"),
+        "up to the first without a gain": (by_stage(1, 2, 2, 9), "012", "012"),
+        "beyond a stage that does not fit": (full_at_z1(1, 0, 2, 1), "0123", "023"),
+        "beside the last measured stage": (full_at_z1(2, 0, 1, 9), "012", "02"),
     },
 )
 def test_stages_are_explored(answer: Answer, explored: str, measured: str) -> None:
@@ -147,7 +147,7 @@ def test_stages_are_explored(answer: Answer, explored: str, measured: str) -> No
         ),
         # The last one does not accumulate and so holds no gradients during forward: not sure to
         # need more.
-        "no larger micro-batches than one that ran out of free memory": (
+        "no larger micro-batches than a full memory had": (
             small_space(stages=(0,)),
             only_fits(2),
             ["z0_gas8_tmbspg1", "z0_gas4_tmbspg2", "z0_gas2_tmbspg4", "z0_gas1_tmbspg8"],
@@ -168,7 +168,7 @@ def test_a_space_is_explored_by(space: SearchSpace, answer: Answer, names: list[
     {
         "of all stages": (by_stage(1, 3, 2, 9), {}, 4),
         "the earlier of equal ones": (by_stage(1, 1, 1, 1), {}, 0),
-        "the one of lowest latency": (SLOWER_WITH_MICRO_BATCH, {"metric": "latency"}, 0),
+        "the lowest latency": (SLOWER_WITH_MICRO_BATCH, {"metric": "latency"}, 0),
     },
 )
 def test_the_best_is(answer: Answer, given: dict[str, Any], number: int) -> None:

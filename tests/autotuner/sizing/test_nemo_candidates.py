@@ -66,8 +66,7 @@ def test_nemo_s_order_names_and_layers_of_the_user_are_kept() -> None:
     assert nemo2_name(gpt, 16, one) == f"{start}_vp_None"
     block = search(method="block", size_b=8, layers=24, gpus=64)
     asked = grid(tensor_parallel=(8,), least_product=1, recompute_layers=(0, 1))
-    found = nemo_candidates(asked, block)
-    assert [one.recompute_layers for one in found] == [0, 1]
+    assert [one.recompute_layers for one in nemo_candidates(asked, block)] == [0, 1]
 
 
 def test_context_and_expert_parallelism_of_nemo2_s_own_tests_are_kept() -> None:
