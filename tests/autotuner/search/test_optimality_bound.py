@@ -94,6 +94,7 @@ def test_candidates_that_cannot_win_are_beaten(
 
 def test_gains_need_a_candidate_near_the_best_and_a_measurement() -> None:
     assert find(3.0, 1.05).possible_gain > 0.02
+    assert (find().remaining, find().possible_gain) == (0, 0.0)
     assert certificate(1.0, float("nan")) is None
     assert certificate(1.0, history=()) is None
     few = find(1.05)

@@ -148,6 +148,10 @@ def test_patience_is_named_and_nothing_said_without_a_measurement() -> None:
     assert left.open > 0
     assert "2 trials in a row that were no better (tuner_early_stopping)" in skipped_text(left)
     assert say(explore(fits_up_to(0))) is None
+    assert "1 of 4" in (say(explore(fits_up_to(2))) or "")
+    own = explore(fits_up_to(2), MIDDLE, least=2)
+    assert "1; micro-batch" in (say(own) or "")
+    assert explore(by_stage(1)).pool.smaller == 2
     space = build_space(
         candidate(accumulation=16),
         (
