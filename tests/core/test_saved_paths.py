@@ -53,15 +53,16 @@ def test_what_the_user_has_written_since_stays(trial: Path, saved: Path) -> None
     assert (take(trial), saved.read_text()) == ([], "of a trial")
 
 
-def test_only_files_of_the_trial_are_moved_and_no_link_is_followed(
-    trial: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_files_of_one_name_are_all_kept(trial: Path, saved: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / saved.name
     other.parent.mkdir()
     other.touch()
     take_notes(trial, saved, other)
     take_in(trial, is_ours=True)
     assert take(trial) == ["model.pt"] * 2
+
+
+def test_no_link_is_followed(trial: Path, saved: Path, tmp_path: Path) -> None:
     link, folder = tmp_path / "link.pt", tmp_path / "folder"
     link.symlink_to(saved)
     folder.symlink_to(tmp_path, target_is_directory=True)

@@ -33,9 +33,9 @@ def test_the_tree_and_the_text_name_what_is_there() -> None:
     named = re.findall(rf"`((?:{'|'.join(LAYERS)})/[\w/.]*)`", DOCUMENT)
     assert named
     assert not [one for one in named if is_missing(one)]
-    named = set(re.findall(r"`(\w+/)`", DOCUMENT))
+    short = set(re.findall(r"`(\w+/)`", DOCUMENT))
     folders = {f"{path.name}/" for layer in LAYERS for path in (ROOT / layer).rglob("*")}
-    assert not named - folders - {f"{layer}/" for layer in (*LAYERS, "benchmarks")}
+    assert not short - folders - {f"{layer}/" for layer in (*LAYERS, "benchmarks")}
 
 
 def is_missing(path: str) -> bool:

@@ -112,9 +112,8 @@ def test_types_and_sizes_that_are_missing_are_named() -> None:
     config = RawConfig({**LLAMA, "model_type": "new", "hidden_act": "silu"})
     read = from_hugging_face(config, "x", usual=True)
     assert (read.kv_heads, read.gated) == (8, True)
-    config = {key: value for key, value in GPT2.items() if key != "n_layer"}
     with pytest.raises(ConfigError, match="n_layer"):
-        from_hugging_face(RawConfig(config), "x")
+        from_hugging_face(RawConfig(GPT2).without(("n_layer",)), "x")
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1 << 60, "4096", 1.5, True])

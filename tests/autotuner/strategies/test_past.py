@@ -37,9 +37,9 @@ def test_earlier_times_are_scaled_to_what_was_measured_then_and_now() -> None:
         )
 
     past = (*took("quiet", 1.0, 2.0), *took("busy", 3.0, 6.6), *took("one trial busy", 1.0, 9.0))
-    (found,) = as_records(past, POOL, EQUAL, (now(0, 1, 0.5),))
-    assert found.measurement is not None
-    assert found.measurement.mean_step_s == pytest.approx(1.1)
+    (only,) = as_records(past, POOL, EQUAL, (now(0, 1, 0.5),))
+    assert only.measurement is not None
+    assert only.measurement.mean_step_s == pytest.approx(1.1)
     assert as_records(PAST, POOL, EQUAL, (now(0, 3, 1.5),)) == ()
     found = as_records(PAST, POOL, EQUAL, (now(0, 1, 1.5), now(1, 4, 9.0)))
     assert 4 not in {record.trial.candidate.layout.micro_batch for record in found}
