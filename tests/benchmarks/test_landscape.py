@@ -28,9 +28,16 @@ def micro(size: int, accumulation: int = 1) -> Layout:
     return layout_of(f"micro={size} acc={accumulation}")
 
 
-def test_regret_is_of_the_time_of_a_sample() -> None:
+def test_records_and_regret_are_of_the_time_of_a_sample() -> None:
     found = landscape((micro(1), 1.0), (micro(2), 1.0), (micro(4), FULL))
     assert found.regret_C.tolist() == [1.0, 0.0, np.inf]
+    assert is_out_of_memory(landscape((micro(1), FULL)).record(0, number=3))
+    record = landscape((micro(1), 2.0)).record(0, number=3)
+    assert record.trial.number == 3
+    assert record.measurement is not None
+    assert record.measurement.mean_step_s == 2.0
+    assert record.prediction is not None
+    assert record.prediction.step_s == 2.0
 
 
 def test_repeats_become_one_with_their_median_unless_most_failed() -> None:
@@ -53,16 +60,6 @@ def test_repeats_become_one_with_their_median_unless_most_failed() -> None:
     assert one.step_s_C.tolist() == [8.0]
     assert one.predictions is not None
     assert one.predictions.step_s_C.tolist() == [8.0]
-
-
-def test_a_record_has_its_outcome_and_prediction() -> None:
-    assert is_out_of_memory(landscape((micro(1), FULL)).record(0, number=3))
-    record = landscape((micro(1), 2.0)).record(0, number=3)
-    assert record.trial.number == 3
-    assert record.measurement is not None
-    assert record.measurement.mean_step_s == 2.0
-    assert record.prediction is not None
-    assert record.prediction.step_s == 2.0
 
 
 def test_families_come_with_the_fewest_kinds_of_parallelism_first() -> None:

@@ -61,5 +61,5 @@ def test_each_one_is_run_most_within_the_first_thirty_and_late_ones_for_a_cause(
         for name in ("rank", "rank_by_time")
     )
     assert as_run >= by_time
-    late = {name for name, one in ranked.items() if one.rank > ranks.PROMISED}
-    assert late <= set(ranks.CAUSES)
+    names = {name for name, one in ranked.items() if one.rank > ranks.PROMISED}
+    assert names <= set(ranks.CAUSES)

@@ -102,16 +102,13 @@ def test_trials_until_the_best_and_medians_of_launches_are_counted() -> None:
     assert one_gpu.Seen(launches=launches).truth == {configuration(4): 2.0}
 
 
-def test_the_winner_is_launched_before_the_rest_of_the_space(tmp_path: Path) -> None:
+def test_the_winner_is_launched_first_and_contenders_are_close_to_the_best(tmp_path: Path) -> None:
     live = one_gpu.Live(wall_s=1, exit_code=0, records=(trial(configuration(4, "full"), 1.0),))
     seen = one_gpu.Seen(live=live, launches=by_hand())
     rest = list(one_gpu.remaining(comparison(tmp_path), seen))
     assert rest[0] == configuration(4, "full")
     assert not {*rest} & {*TIMES}
     assert {*rest} | {*TIMES} == {*comparison(tmp_path).configurations}
-
-
-def test_contenders_are_close_to_the_best_or_compared_choices() -> None:
     launches = [
         launch(configuration(size), step_s) for size, step_s in ((1, 3.0), (2, 2.0), (4, 1.05))
     ]
@@ -178,30 +175,17 @@ def test_the_tune_searches_from_the_first_micro_batch_in_bf16(tmp_path: Path) ->
     assert '--knob=--checkpointing=["none", "full"]' in words
 
 
-def test_a_plain_launch_reports_the_steps_of_the_script() -> None:
+def test_plain_launches_report_their_steps_or_the_last_line() -> None:
     done = plain_launches.launch_script(
         "tiny", 2, configuration(2), plain_launches.Deadline.after(120)
     )
     assert done.failure is None
     assert 0 < done.step_s < done.wall_s
-
-
-def test_a_failed_launch_reports_the_last_line_of_the_script() -> None:
     done = plain_launches.launch_script(
         "nothing", 2, configuration(2), plain_launches.Deadline.after(120)
     )
     assert done.step_s is None
     assert "invalid choice: 'nothing'" in done.failure
-
-
-@pytest.mark.parametrize(
-    "text", ["torch.OutOfMemoryError: CUDA out of memory. Tried …", "CUDA error: out of memory"]
-)
-def test_refused_memory_is_recognized(text: str) -> None:
-    assert plain_launches.failure_of(f"{text}\nlast line") == plain_launches.OUT_OF_MEMORY
-
-
-def test_launches_end_at_the_deadline() -> None:
     script = "echo begun; trap 'echo ended; exit' TERM; while :; do sleep 0.05; done"
     began_s = time.monotonic()
     with pytest.raises(plain_launches.OutOfTimeError, match=r"begun\nended"):
@@ -210,3 +194,10 @@ def test_launches_end_at_the_deadline() -> None:
     run: Callable[..., Any] = plain_launches.launch_script
     with pytest.raises(plain_launches.OutOfTimeError):
         run("tiny", 2, configuration(2), plain_launches.Deadline.after(-1))
+
+
+@pytest.mark.parametrize(
+    "text", ["torch.OutOfMemoryError: CUDA out of memory. Tried …", "CUDA error: out of memory"]
+)
+def test_refused_memory_is_recognized(text: str) -> None:
+    assert plain_launches.failure_of(f"{text}\nlast line") == plain_launches.OUT_OF_MEMORY

@@ -39,15 +39,10 @@ def slower(
     )
 
 
-def test_a_models_own_times_say_nothing_of_it(rows: tuple[PublishedRow, ...]) -> None:
+def test_times_of_the_model_itself_say_nothing_of_it(rows: tuple[PublishedRow, ...]) -> None:
     mine = first_model(rows)
     before, after = factors_of_others(rows), factors_of_others(slower(rows, 1.2, first=True))
     assert after[mine].tolist() == before[mine].tolist()
-
-
-def test_the_same_model_under_another_name_says_nothing_of_it(
-    rows: tuple[PublishedRow, ...],
-) -> None:
     mine = first_model(rows)
     halves = tuple(
         replace(one, shape=replace(one.shape, name="alias")) if own and i % 2 else one
@@ -61,11 +56,6 @@ def test_the_same_model_under_another_name_says_nothing_of_it(
         for one in halves
     )
     assert factors_of_others(slow)[named].tolist() == factors_of_others(halves)[named].tolist()
-
-
-def test_a_repeat_with_an_outlier_changes_nothing_of_the_median(
-    rows: tuple[PublishedRow, ...],
-) -> None:
     thrice = [
         replace(one, step_time_s=(one.step_time_s or 0.0) * factor)
         for factor in (1.0, 0.99, 3.0)
@@ -75,11 +65,22 @@ def test_a_repeat_with_an_outlier_changes_nothing_of_the_median(
     assert np.allclose(found, factors_of_others(rows), rtol=1e-9)
 
 
-def test_a_model_follows_those_of_the_same_kernels(rows: tuple[PublishedRow, ...]) -> None:
+def test_other_models_of_the_same_kernels_correct_their_constants(
+    rows: tuple[PublishedRow, ...],
+) -> None:
     mine = first_model(rows)
     before, after = factors_of_others(rows), factors_of_others(slower(rows, 1.1, first=False))
     assert (after[mine] > 1.03 * before[mine]).all()
     assert (after[mine] < 1.1 * before[mine]).all()
+    # Other models correct most of a constant that is wrong for all rows.
+    wrong = replace(DEFAULT_PHYSICS, layer_forward_s=1.2e-3, layer_backward_s=1.7e-3)
+    mine = first_model(rows)
+
+    def physics_of(model: str) -> Physics:
+        return wrong if model == rows[0].shape.name else DEFAULT_PHYSICS
+
+    factors = factors_of_others(rows, physics_of)
+    assert error(rows, mine, wrong, factors) < 0.6 * error(rows, mine, wrong, np.ones(len(rows)))
 
 
 def test_rows_without_other_measured_models_stay_as_they_are(
@@ -95,18 +96,6 @@ def test_rows_without_other_measured_models_stay_as_they_are(
     assert len(factors_of_others([])) == 0
     other = replace(rows[0], gpu="no such GPU")
     assert factors_of_others((*rows, other))[-1] == 1.0
-
-
-def test_each_model_is_predicted_with_its_own_constants(rows: tuple[PublishedRow, ...]) -> None:
-    """Other models correct most of a constant that is wrong for all rows."""
-    wrong = replace(DEFAULT_PHYSICS, layer_forward_s=1.2e-3, layer_backward_s=1.7e-3)
-    mine = first_model(rows)
-
-    def physics_of(model: str) -> Physics:
-        return wrong if model == rows[0].shape.name else DEFAULT_PHYSICS
-
-    factors = factors_of_others(rows, physics_of)
-    assert error(rows, mine, wrong, factors) < 0.6 * error(rows, mine, wrong, np.ones(len(rows)))
 
 
 def error(

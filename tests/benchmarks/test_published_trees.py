@@ -42,16 +42,13 @@ def test_an_error_that_the_other_table_shares_is_taken_away() -> None:
     assert "in 1 of 1 tables" in published.verdict({"scored": (plain, corrected)})
 
 
-def test_an_error_of_the_other_table_alone_counts_as_worse() -> None:
+def test_errors_of_the_scored_table_alone_are_not_learned() -> None:
     errors = -over(TENSOR)
     errors[36:] = 0.0
     plain, corrected = pair(errors)
     assert (plain.mape, plain.spearman, plain.top1_regret_mean) == (0.0, 1.0, 0.0)
     assert published.counts([(plain, corrected)], *published.ORDER) == (0, 1)
     assert published.counts([(plain, corrected)], "mape") == (0, 1)
-
-
-def test_rows_of_the_table_that_is_scored_are_not_learned_from() -> None:
     errors = np.zeros(40)
     errors[36:] = over(TENSOR[36:])
     plain, corrected = pair(errors)

@@ -48,7 +48,7 @@ def test_published_tables_have_their_groups(table: str, groups: int, configs: in
     assert (len(large), sum(large)) == (groups, configs)
 
 
-def test_groups_share_what_was_asked_for_and_the_rest_are_knobs() -> None:
+def test_groups_share_what_was_asked_for_and_the_rest_are_knobs(tmp_path: Path) -> None:
     assert [group.name for group in read_landscapes(MULTI).groups] == [
         "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024",
         "vtrain-gpt-39.1, 512 x A100-SXM-80GB, global batch 1536",
@@ -62,20 +62,18 @@ def test_groups_share_what_was_asked_for_and_the_rest_are_knobs() -> None:
     found = read_landscapes(MULTI, parse_group_by("model,gpu,n_gpus,gbs,tp")).groups
     assert len(found) > 2
     assert all(len(set(group.table["tensor_parallel"].tolist())) == 1 for group in found)
-
-
-def test_an_unknown_column_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="--group-by has 'modle'; did you mean 'model'"):
         parse_group_by("gpu, modle")
-
-
-def test_every_row_is_predicted_without_its_time(tmp_path: Path) -> None:
-    before = read_landscapes(change(tmp_path)).groups[0].predictions
-    after = read_landscapes(change(tmp_path, step_time_s="999")).groups[0].predictions
-    assert before is not None
-    assert after is not None
-    assert np.array_equal(before.step_s_C, after.step_s_C)
-    assert np.isfinite(before.step_s_C).all()
+    path = change(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    last = change(other, gpus_per_node="4").read_text().splitlines()[-1]
+    path.write_text(path.read_text() + last + "\n")
+    assert (
+        len(read_landscapes(path).groups[0])
+        == len(read_landscapes(change(tmp_path)).groups[0]) + 1
+    )
+    assert read_landscapes(TABLES / "amp_heterogeneous_v100_t4.csv").unpredicted == ()
 
 
 def test_predictions_stand_above_their_bound_and_are_the_sum_of_their_parts() -> None:
@@ -89,7 +87,29 @@ def test_predictions_stand_above_their_bound_and_are_the_sum_of_their_parts() ->
         assert np.allclose(total_s, group.predictions.step_s_C)
 
 
-def test_the_constants_may_be_others_for_each_model() -> None:
+def test_other_models_correct_predictions_without_seeing_times_of_their_own(
+    tmp_path: Path,
+) -> None:
+    for alone, by_others in zip(
+        read_landscapes(MULTI, others=False).groups, read_landscapes(MULTI).groups, strict=True
+    ):
+        assert alone.predictions is not None
+        assert by_others.predictions is not None
+        assert (alone.predictions.step_s_C != by_others.predictions.step_s_C).all()
+        assert "corrected by other models" in by_others.predictions.how
+        assert "corrected" not in alone.predictions.how
+    by = ("gpu", "n_gpus")
+    plain, others = (read_landscapes(MULTI, by, others=x).groups for x in (False, True))
+    for one, other in zip(plain, others, strict=True):
+        assert one.predictions is not None
+        assert other.predictions is not None
+        assert one.predictions.step_s_C.tolist() == other.predictions.step_s_C.tolist()
+    before = read_landscapes(change(tmp_path)).groups[0].predictions
+    after = read_landscapes(change(tmp_path, step_time_s="999")).groups[0].predictions
+    assert before is not None
+    assert after is not None
+    assert np.array_equal(before.step_s_C, after.step_s_C)
+    assert np.isfinite(before.step_s_C).all()
     slow = replace(DEFAULT_PHYSICS, sustained=DEFAULT_PHYSICS.sustained / 2)
 
     def physics_of(model: str) -> Physics:
@@ -106,26 +126,6 @@ def test_the_constants_may_be_others_for_each_model() -> None:
     ]
     assert (ratios[0] > 1.2).all()
     assert (ratios[1] == 1.0).all()
-
-
-def test_other_models_of_the_table_correct_what_is_said_of_one() -> None:
-    for alone, by_others in zip(
-        read_landscapes(MULTI, others=False).groups, read_landscapes(MULTI).groups, strict=True
-    ):
-        assert alone.predictions is not None
-        assert by_others.predictions is not None
-        assert (alone.predictions.step_s_C != by_others.predictions.step_s_C).all()
-        assert "corrected by other models" in by_others.predictions.how
-        assert "corrected" not in alone.predictions.how
-
-
-def test_where_a_group_has_several_models_none_of_its_times_is_seen() -> None:
-    by = ("gpu", "n_gpus")
-    plain, others = (read_landscapes(MULTI, by, others=x).groups for x in (False, True))
-    for one, other in zip(plain, others, strict=True):
-        assert one.predictions is not None
-        assert other.predictions is not None
-        assert one.predictions.step_s_C.tolist() == other.predictions.step_s_C.tolist()
 
 
 @pytest.mark.parametrize(("times", "fits"), [(("", "9"), False), (("", "9", "9"), True)])
@@ -146,21 +146,7 @@ def test_repeats_of_which_most_failed_are_out_of_memory(
     assert found.notes == ()
 
 
-def test_nodes_of_another_size_are_no_repeats(tmp_path: Path) -> None:
-    path = change(tmp_path)
-    other = tmp_path / "other"
-    other.mkdir()
-    last = change(other, gpus_per_node="4").read_text().splitlines()[-1]
-    path.write_text(path.read_text() + last + "\n")
-    assert (
-        len(read_landscapes(path).groups[0])
-        == len(read_landscapes(change(tmp_path)).groups[0]) + 1
-    )
-
-
-def test_a_row_without_a_time_or_known_gpu_is_out_of_memory_or_not_predicted(
-    tmp_path: Path,
-) -> None:
+def test_rows_and_columns_that_cannot_be_are_refused_or_left_out(tmp_path: Path) -> None:
     group = read_landscapes(change(tmp_path, step_time_s="")).groups[0]
     assert np.isnan(group.step_s_C).sum() == 1
     found = read_landscapes(change(tmp_path, gpu="Slate-1"))
@@ -174,19 +160,6 @@ def test_a_row_without_a_time_or_known_gpu_is_out_of_memory_or_not_predicted(
     assert len(found.groups) == 1
     (note,) = found.notes
     assert "global batch 512: none of its rows has a time" in note
-
-
-@pytest.mark.parametrize("text", ["-1.5", "0", "soon"])
-def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match=rf"table\.csv:7: step_time_s is '{text}'"):
-        read_landscapes(change(tmp_path, step_time_s=text))
-
-
-def test_mixed_machines_that_are_known_are_not_said_to_be_unpredicted() -> None:
-    assert read_landscapes(TABLES / "amp_heterogeneous_v100_t4.csv").unpredicted == ()
-
-
-def test_a_word_or_a_missing_or_double_column_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"step_time_s is 'OOM'.*leave it empty"):
         read_landscapes(change(tmp_path, step_time_s="OOM"))
     path = tmp_path / "table.csv"
@@ -198,6 +171,12 @@ def test_a_word_or_a_missing_or_double_column_is_refused_with_its_line(tmp_path:
     path.write_text("\n".join([f"{header},step_time_s", *(f"{row},1" for row in rows)]))
     with pytest.raises(ConfigError, match=":1: it has the column step_time_s twice"):
         read_landscapes(path)
+
+
+@pytest.mark.parametrize("text", ["-1.5", "0", "soon"])
+def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"table\.csv:7: step_time_s is '{text}'"):
+        read_landscapes(change(tmp_path, step_time_s=text))
 
 
 def record(
@@ -233,7 +212,7 @@ def journal(tmp_path: Path, *records: Record) -> Path:
     return path
 
 
-def test_a_journal_of_ours_is_a_landscape_grouped_as_asked_for(tmp_path: Path) -> None:
+def test_journals_are_landscapes_by_the_name_of_their_folder(tmp_path: Path) -> None:
     path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0), record(2, 4, None))
     (group,) = read_landscapes(path).groups
     assert group.name == f"{tmp_path.name}, 2 x cpu (x86), global batch 16"
@@ -253,9 +232,6 @@ def test_a_journal_of_ours_is_a_landscape_grouped_as_asked_for(tmp_path: Path) -
     path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, 1.0))
     (group,) = read_landscapes(path, ("model", "gpu", "seq")).groups
     assert (group.name, len(group)) == (tmp_path.name, 2)
-
-
-def test_journals_in_the_usual_folder_go_by_the_one_above(tmp_path: Path) -> None:
     names = []
     for name in ("autotuning_results", "autotuning_results.1", "mine"):
         folder = tmp_path / "project" / name
@@ -265,7 +241,7 @@ def test_journals_in_the_usual_folder_go_by_the_one_above(tmp_path: Path) -> Non
     assert names == ["project", "project/autotuning_results.1", "mine"]
 
 
-def test_a_folder_stands_for_its_journal_of_measured_trials(tmp_path: Path) -> None:
+def test_journals_hold_repeats_and_measured_trials_of_all_spaces(tmp_path: Path) -> None:
     journal(tmp_path, record(0, 1, 2.0))
     assert len(read_landscapes(tmp_path).groups) == 1
     path = journal(tmp_path, record(0, 1, 2.0), record(1, 2, None, FailureKind.CRASHED))
@@ -276,11 +252,6 @@ def test_a_folder_stands_for_its_journal_of_measured_trials(tmp_path: Path) -> N
     empty.mkdir()
     with pytest.raises(ConfigError, match="is not a journal"):
         read_landscapes(empty)
-
-
-def test_what_was_measured_again_or_for_another_space_is_part_of_a_landscape(
-    tmp_path: Path,
-) -> None:
     first = record(0, 1, 2.0)
     again = replace(record(0, 1, 4.0), trial=replace(first.trial, final=True))
     (group,) = read_landscapes(journal(tmp_path, first, again)).groups

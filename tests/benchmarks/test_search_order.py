@@ -29,12 +29,9 @@ def test_no_more_runs_are_needed_than_by_predicted_time(name: str) -> None:
     assert (as_run <= as_predicted + 1e-12).all()
 
 
-def test_fewer_runs_are_needed_where_many_layouts_are_alike() -> None:
+def test_fewer_runs_are_needed_and_the_first_is_the_planner_s() -> None:
     as_predicted, as_run = regrets("vtrain_single_node")
     assert (as_run <= as_predicted + 1e-12).all()
     assert as_run[orders.RUNS.index(4)] < as_predicted[orders.RUNS.index(4)]
-
-
-def test_the_first_run_is_the_planner_s() -> None:
     for one in orders.groups(orders.table_of(orders.FOLDER / "vtrain_multi_node.csv")):
         assert one.as_run(USED)[0] == one.as_predicted[0]

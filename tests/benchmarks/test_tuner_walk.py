@@ -95,7 +95,7 @@ def test_wherever_the_knee_is_it_is_found_without_a_prediction(half: int, fits: 
     assert found.stopped_at <= 13
 
 
-def test_trials_are_counted_until_within_a_share_of_the_best() -> None:
+def test_trials_count_until_a_share_of_the_best_or_a_certificate() -> None:
     found = landscape(2.0, 1.04, 1.01, 1.0)
     assert score(found, in_order(found)).trials_to == (3, 2)
     found = landscape(2.0, 1.5, 1.0)
@@ -104,56 +104,6 @@ def test_trials_are_counted_until_within_a_share_of_the_best() -> None:
     assert score(found, in_order(found)).regret_at == pytest.approx((0.5, 0.0, 0.0))
     found = landscape(*[FULL] * 4, 1.0, zero=(3, 2, 1, 0, 3))
     assert score(found, in_order(found)).regret_at[0] == np.inf
-
-
-def test_a_walk_ends_once_the_tuner_stops_and_no_score_can_change() -> None:
-    found = landscape(1.0, 2.0, 2.0, 2.0, 0.5)
-    done = in_order(found, patience=3)
-    assert (done.stopped_at, len(done.rows)) == (4, 5)
-    assert score(found, done).final_regret == pytest.approx(1.0)
-    found = landscape(1.0, *[2.0] * 40)
-    done = in_order(found, patience=3)
-    assert (done.stopped_at, len(done.rows)) == (4, 16)
-    found = landscape(*[2.0] * 24, 1.03, 1.0, *[2.0] * 20)
-    assert len(in_order(found, patience=3).rows) == 26
-    found = landscape(1.0, *[2.0] * 40)
-    assert len(in_order(found, patience=30).rows) == 31
-
-
-@given(
-    steps_s=st.lists(st.floats(0.1, 10), min_size=1, max_size=40),
-    patience=st.integers(1, 30),
-)
-def test_trials_after_the_end_of_a_walk_would_change_no_score(
-    steps_s: list[float], patience: int
-) -> None:
-    found = landscape(*steps_s)
-    done = in_order(found, patience=patience)
-    assert score(found, done) == score(found, replace(done, rows=tuple(range(len(steps_s)))))
-
-
-def test_out_of_memory_uses_no_patience_up_and_is_counted_once() -> None:
-    found = landscape(1.0, FULL, 2.0, 0.5, zero=(0, 3, 0, 0))
-    assert in_order(found, patience=2).stopped_at == 4
-    found = landscape(1.0, 1.0, FULL, FULL, FULL)
-    assert in_order(found).rows == (0, 1, 2)
-    found = landscape(1.0, 2.0, FULL, zero=(0, 0, 3))
-    assert score(found, in_order(found, patience=1)).out_of_memory_trials == 0
-    found = landscape(1.0, 2.0, FULL, FULL)
-    assert score(found, in_order(found)).out_of_memory_trials == 1
-
-
-def test_staged_tries_stages_in_order_while_they_get_better() -> None:
-    found = landscape(1.0, 2.0, 0.5, zero=(0, 1, 2))
-    assert in_order(found, exploration="staged").stopped_at == 2
-    assert in_order(found, exploration="global").stopped_at == 3
-    found = landscape(3.0, 2.0, 1.0, zero=(0, 1, 2))
-    assert in_order(found, exploration="staged").stopped_at == 3
-    found = landscape(1.0, 2.0, 3.0, 4.0, zero=(2, 1, 0, 2))
-    assert in_order(found, exploration="staged").rows == (2, 1, 0, 3)
-
-
-def test_a_certificate_ends_the_search_and_is_checked() -> None:
     steps_s = tuple(1.0 + 0.5 * i for i in range(12))
     found = landscape(*steps_s, predicted_s=steps_s)
     done = run(found, load_strategy("model_based"), ReplayRules(good_enough=0.02), 0)
@@ -168,6 +118,47 @@ def test_a_certificate_ends_the_search_and_is_checked() -> None:
     assert score(found, done).certificate_true is None
 
 
+def test_walks_stop_by_patience_memory_and_stages() -> None:
+    found = landscape(1.0, 2.0, 2.0, 2.0, 0.5)
+    done = in_order(found, patience=3)
+    assert (done.stopped_at, len(done.rows)) == (4, 5)
+    assert score(found, done).final_regret == pytest.approx(1.0)
+    found = landscape(1.0, *[2.0] * 40)
+    done = in_order(found, patience=3)
+    assert (done.stopped_at, len(done.rows)) == (4, 16)
+    found = landscape(*[2.0] * 24, 1.03, 1.0, *[2.0] * 20)
+    assert len(in_order(found, patience=3).rows) == 26
+    found = landscape(1.0, *[2.0] * 40)
+    assert len(in_order(found, patience=30).rows) == 31
+    found = landscape(1.0, FULL, 2.0, 0.5, zero=(0, 3, 0, 0))
+    assert in_order(found, patience=2).stopped_at == 4
+    found = landscape(1.0, 1.0, FULL, FULL, FULL)
+    assert in_order(found).rows == (0, 1, 2)
+    found = landscape(1.0, 2.0, FULL, zero=(0, 0, 3))
+    assert score(found, in_order(found, patience=1)).out_of_memory_trials == 0
+    found = landscape(1.0, 2.0, FULL, FULL)
+    assert score(found, in_order(found)).out_of_memory_trials == 1
+    found = landscape(1.0, 2.0, 0.5, zero=(0, 1, 2))
+    assert in_order(found, exploration="staged").stopped_at == 2
+    assert in_order(found, exploration="global").stopped_at == 3
+    found = landscape(3.0, 2.0, 1.0, zero=(0, 1, 2))
+    assert in_order(found, exploration="staged").stopped_at == 3
+    found = landscape(1.0, 2.0, 3.0, 4.0, zero=(2, 1, 0, 2))
+    assert in_order(found, exploration="staged").rows == (2, 1, 0, 3)
+
+
+@given(
+    steps_s=st.lists(st.floats(0.1, 10), min_size=1, max_size=40),
+    patience=st.integers(1, 30),
+)
+def test_trials_after_the_end_of_a_walk_would_change_no_score(
+    steps_s: list[float], patience: int
+) -> None:
+    found = landscape(*steps_s)
+    done = in_order(found, patience=patience)
+    assert score(found, done) == score(found, replace(done, rows=tuple(range(len(steps_s)))))
+
+
 @given(
     steps_s=st.lists(st.floats(0.1, 10) | st.just(FULL), min_size=1, max_size=10),
     patience=st.integers(1, 6),
@@ -178,16 +169,6 @@ def test_scores_are_within_their_ranges(steps_s: list[float], patience: int) -> 
     assert 1 <= scored.trials_to[1] <= scored.trials_to[0] <= len(found) + 1
     assert 1 <= scored.stopped_at <= len(found)
     assert list(scored.regret_at) == sorted(scored.regret_at, reverse=True)
-
-
-def test_what_was_measured_reaches_the_tuner_alone_through_the_records() -> None:
-    """Rows that were never tried may have any time: the first trials stay the same."""
-    found = landscape(1.0, 2.0, 3.0, 4.0, 5.0, predicted_s=(5.0, 4.0, 3.0, 2.0, 1.0))
-    first = run(found, load_strategy("model_based"), ReplayRules(trials=2), 0)
-    steps_s = found.step_s_C.copy()
-    steps_s[[i for i in range(5) if i not in first.rows]] = 77.0
-    other = replace(found, step_s_C=steps_s)
-    assert run(other, load_strategy("model_based"), ReplayRules(trials=2), 0).rows == first.rows
 
 
 def noisy_curve(seed: int, noise: float) -> Any:
@@ -250,7 +231,7 @@ def at_the_limit(full: tuple[int, ...] = ()) -> Any:
 MARGINAL_ROW = 3
 
 
-def test_what_may_fit_within_the_band_and_would_be_the_fastest_is_tried_early() -> None:
+def test_memory_within_the_band_is_tried_early_and_once() -> None:
     found = at_the_limit()
     assert found.predictions is not None
     assert found.predictions.peak_bytes_C[MARGINAL_ROW] == pytest.approx(96.0)
@@ -258,9 +239,6 @@ def test_what_may_fit_within_the_band_and_would_be_the_fastest_is_tried_early() 
     done = run(found, load_strategy("model_based"), rules, 0)
     assert done.rows.index(MARGINAL_ROW) <= 1
     assert score(found, done).final_regret == 0.0
-
-
-def test_one_that_ran_out_of_memory_within_the_band_is_the_only_one_of_its_structure() -> None:
     found = at_the_limit(full=(2, MARGINAL_ROW))
     rules = ReplayRules(good_enough=0.02, to_saturation=True)
     done = run(found, load_strategy("model_based"), rules, 0)
@@ -274,7 +252,14 @@ def test_with_several_at_a_time_every_candidate_is_tried_once(name: str) -> None
     assert sorted(run(found, strategy, ReplayRules(shares=3), 1).rows) == [*range(5)]
 
 
-def test_who_ends_first_is_replaced_at_once() -> None:
+def test_who_ends_first_is_replaced_and_only_records_reach_the_tuner() -> None:
     found = landscape(9.0, 0.1, 0.1, 0.1)
     rules = ReplayRules(shares=2, trials=4)
     assert run(found, load_strategy("gridsearch"), rules, 0).rows == (0, 1, 2, 3)
+    # Rows that were never tried may have any time: the first trials stay the same.
+    found = landscape(1.0, 2.0, 3.0, 4.0, 5.0, predicted_s=(5.0, 4.0, 3.0, 2.0, 1.0))
+    first = run(found, load_strategy("model_based"), ReplayRules(trials=2), 0)
+    steps_s = found.step_s_C.copy()
+    steps_s[[i for i in range(5) if i not in first.rows]] = 77.0
+    other = replace(found, step_s_C=steps_s)
+    assert run(other, load_strategy("model_based"), ReplayRules(trials=2), 0).rows == first.rows

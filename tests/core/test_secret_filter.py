@@ -73,14 +73,11 @@ def test_the_beginning_of_a_value_is_replaced_where_it_was_cut_off(text: str, sh
     assert stream(text.encode(), 3) == shown.encode()
 
 
-def test_of_two_values_that_begin_alike_each_has_its_variable() -> None:
+def test_values_that_begin_alike_have_their_variables_also_in_a_process() -> None:
     filter_ = SecretFilter([("sk_live_AAAA", "A"), ("sk_live_AAAAbbb", "B"), ("sk_live_CC", "C")])
     text = "sk_live_AAAAbbb sk_live_AAAA sk_live_CC"
     assert filter_.text(text) == "${B} ${A} ${C}"
     assert all(stream(text.encode(), n, filter_) == b"${B} ${A} ${C}" for n in range(1, 20))
-
-
-def test_a_process_of_a_trial_reads_the_secrets_from_its_environment() -> None:
     told = SecretFilter.from_environment(dict(FILTER.to_environment()))
     assert told.text("hf_abcdefgh") == "${HF_TOKEN}"
     assert SecretFilter.from_environment({}).text("hf_abcdefgh") == "hf_abcdefgh"

@@ -26,22 +26,16 @@ def rooms_of_the_tree() -> Iterator[str]:
             yield from (f"{layer}{name}" for name in names[0].split())
 
 
-def test_the_tree_names_what_is_there() -> None:
+def test_the_tree_and_the_text_name_what_is_there() -> None:
     named = list(rooms_of_the_tree())
     assert {f"{layer}/" for layer in LAYERS} <= set(named)
     assert not [one for one in named if is_missing(one)]
-
-
-def test_a_path_in_the_text_is_there() -> None:
     named = re.findall(rf"`((?:{'|'.join(LAYERS)})/[\w/.]*)`", DOCUMENT)
     assert named
     assert not [one for one in named if is_missing(one)]
-
-
-def test_a_folder_in_the_text_is_there() -> None:
-    named = set(re.findall(r"`(\w+/)`", DOCUMENT))
+    short = set(re.findall(r"`(\w+/)`", DOCUMENT))
     folders = {f"{path.name}/" for layer in LAYERS for path in (ROOT / layer).rglob("*")}
-    assert not named - folders - {f"{layer}/" for layer in (*LAYERS, "benchmarks")}
+    assert not short - folders - {f"{layer}/" for layer in (*LAYERS, "benchmarks")}
 
 
 def is_missing(path: str) -> bool:

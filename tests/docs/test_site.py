@@ -36,28 +36,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_has_the_help_of_every_verb(site: Path) -> None:
+def test_it_has_the_help_of_every_verb_and_every_public_name(site: Path) -> None:
     text = (site / "reference" / "commands.html").read_text()
     titles = re.findall(r'<h2 id="[^"]*">([^<]*)<', text)
     assert titles == ["autoconf-launch", *LAUNCHING, *VERBS]
     assert text.count("usage: autoconf-launch") >= len(titles)
-
-
-def test_it_has_every_public_name(site: Path) -> None:
     text = (site / "reference" / "python.html").read_text()
     documented = set(re.findall(r'<h3 id="[^"]*\.(\w+)"', text))
     assert documented >= set(autoconf_launch.__all__)
     assert ":func:" not in text
 
 
-def test_its_first_page_is_the_readme(site: Path) -> None:
+def test_its_pages_begin_with_the_readme_and_ask_no_other_host(site: Path) -> None:
     text = (site / "index.html").read_text()
     assert "pip install ." in re.sub(r"<[^>]+>", "", text)
     assert 'href="guides/buyer.html"' in text
     assert "CONTRIBUTING.md" not in text
-
-
-def test_no_page_asks_another_host_for_anything(site: Path) -> None:
     for page in site.rglob("*.html"):
         loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="(https?:[^"]*)"', page.read_text())
         styles = re.findall(r'<link[^>]* href="(https?:[^"]*)"', page.read_text())

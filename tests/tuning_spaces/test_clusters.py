@@ -78,7 +78,7 @@ def test_a_wrong_part_of_a_mix_is_named(text: str, match: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_nodes_may_be_paid_whole_and_used_in_part() -> None:
+def test_nodes_may_be_unequal_paid_whole_and_used_in_part() -> None:
     group = {"gpu": "A100-40GB", "gpus": 8, "gpus_used": 4, "usd_per_hour": 32.7726}
     whole, part = (
         cluster_of_document(document(one)).nodes[0] for one in ({**group, "gpus_used": 8}, group)
@@ -86,9 +86,11 @@ def test_nodes_may_be_paid_whole_and_used_in_part() -> None:
     assert (len(part.devices), part.rented_slots, part.usd_per_hour) == (4, 8, 32.7726)
     cards_bytes_per_s = machine_of(ClusterSpec(nodes=(whole,))).node_network_bytes_per_s
     assert part.network_bytes_per_s == cards_bytes_per_s
-
-
-def test_more_gpus_than_a_node_has_or_negative_host_memory_are_refused() -> None:
+    cluster = cluster_of_document(
+        document({"gpu": "V100-SXM-16GB", "count": 3, "gpus": 4}, {"gpu": "T4-16GB", "gpus": 4})
+    )
+    assert [node.devices[0].name for node in cluster.nodes] == 3 * ["V100-SXM-16GB"] + ["T4-16GB"]
+    assert not cluster.are_nodes_equal
     with pytest.raises(ConfigError, match=r"nodes\[0\].gpus_used is 9, but a node has 8"):
         cluster_of_document(document({"gpu": "A100-40GB", "gpus_used": 9}))
     with pytest.raises(ConfigError, match=r"nodes\[0\].host_memory_gib is -1"):
@@ -97,14 +99,6 @@ def test_more_gpus_than_a_node_has_or_negative_host_memory_are_refused() -> None
 
 def document(*groups: dict[str, Any]) -> RawConfig:
     return RawConfig({"nodes": list(groups)})
-
-
-def test_a_document_may_have_unequal_nodes() -> None:
-    cluster = cluster_of_document(
-        document({"gpu": "V100-SXM-16GB", "count": 3, "gpus": 4}, {"gpu": "T4-16GB", "gpus": 4})
-    )
-    assert [node.devices[0].name for node in cluster.nodes] == 3 * ["V100-SXM-16GB"] + ["T4-16GB"]
-    assert not cluster.are_nodes_equal
 
 
 def test_a_group_may_override_memory_links_prices_and_hosts() -> None:
@@ -143,14 +137,11 @@ def test_a_wrong_group_is_refused_with_its_place(group: dict[Any, Any]) -> None:
         cluster_of_document(document(group))
 
 
-def test_the_template_is_a_cluster_with_every_key() -> None:
+def test_the_template_and_the_guide_have_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     document = yaml.safe_load(cluster_template())
     assert {*document["nodes"][0]} == NodeGroup.model_fields.keys()
     cluster = cluster_of_document(RawConfig(document))
     assert (len(cluster.nodes), len(cluster.devices)) == (16, 128)
-
-
-def test_the_guide_has_the_template_that_plan_prints(capsys: pytest.CaptureFixture[str]) -> None:
     guide = Path(__file__).parents[2] / "docs" / "clusters.md"
     assert main(["plan", "--cluster-template"]) == 0
     assert capsys.readouterr().out == cluster_template()

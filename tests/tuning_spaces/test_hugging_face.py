@@ -25,13 +25,10 @@ def test_a_published_configuration_is_the_named_model(name: str) -> None:
     assert read == replace(named_model(name), name=name)
 
 
-def test_the_text_part_of_a_configuration_is_read() -> None:
+def test_text_parts_are_read_if_they_can_be() -> None:
     inner = {**PUBLISHED["gemma2-2b"], "model_type": "gemma3_text"}
     both = {"model_type": "gemma3", "text_config": inner, "quantization_config": {"bits": 4}}
     assert from_hugging_face(RawConfig(both), "x").hidden == 2304
-
-
-def test_a_text_part_that_cannot_be_read_is_not_advised() -> None:
     both = {"model_type": "new_vl", "vision_config": {"hidden_size": 8}, "text_config": {"a": 1}}
     with pytest.raises(ConfigError, match=r"python train.py ...\).$"):
         from_hugging_face(RawConfig(both), "x")
@@ -109,24 +106,20 @@ def test_the_text_part_of_a_published_file_is_read_as_its_refusal_says(
     assert parameters(from_hugging_face(RawConfig(text), "x")) == weights
 
 
-def test_an_unknown_type_is_named_and_read_by_the_usual_names_on_demand() -> None:
+def test_types_and_sizes_that_are_missing_are_named() -> None:
     with pytest.raises(ConfigError, match=r"model_type is 'lama'.*'llama'"):
         from_hugging_face(RawConfig({**LLAMA, "model_type": "lama"}), "x")
     config = RawConfig({**LLAMA, "model_type": "new", "hidden_act": "silu"})
     read = from_hugging_face(config, "x", usual=True)
     assert (read.kv_heads, read.gated) == (8, True)
+    with pytest.raises(ConfigError, match="n_layer"):
+        from_hugging_face(RawConfig(GPT2).without(("n_layer",)), "x")
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1 << 60, "4096", 1.5, True])
 def test_a_size_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="hidden_size"):
         from_hugging_face(RawConfig({**LLAMA, "hidden_size": value}), "x")
-
-
-def test_a_missing_size_is_named_as_the_file_spells_it() -> None:
-    config = {key: value for key, value in GPT2.items() if key != "n_layer"}
-    with pytest.raises(ConfigError, match="n_layer"):
-        from_hugging_face(RawConfig(config), "x")
 
 
 @pytest.mark.parametrize(

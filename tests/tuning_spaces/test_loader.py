@@ -27,7 +27,7 @@ def test_the_shipped_native_spaces_stay_small(stage: int) -> None:
     assert 1 < combinations(Section.BUILTIN, stage) <= 20
 
 
-def test_shipped_native_spaces_list_each_default_and_what_our_runtime_can_apply() -> None:
+def test_shipped_spaces_name_their_origin_and_list_what_can_be_applied() -> None:
     for knob in default_space(Section.BUILTIN):
         row = RUNTIME_KNOBS[knob.name]
         for stage in knob.stages:
@@ -36,9 +36,6 @@ def test_shipped_native_spaces_list_each_default_and_what_our_runtime_can_apply(
                 assert row.obstacle(zero_stage=stage, data_parallel=4, value=value) is None
     for knob in default_space(Section.BUILTIN):
         assert RUNTIME_KNOBS[knob.name].default in knob.values
-
-
-def test_each_value_names_its_origin() -> None:
     assert {k.origin for k in default_space(Section.BUILTIN)} == {"default"}
     assert {k.origin for k in default_space(Section.DEEPSPEED)} == {
         f"zero_{stage}.hjson" for stage in STAGES[1:]

@@ -22,18 +22,19 @@ def test_every_gpu_has_plausible_numbers(name: str) -> None:
     assert 1e11 < gpu.memory_bytes_per_s < 1e14
 
 
-def test_an_unknown_gpu_is_named_with_the_nearest_and_an_alias_is_its_gpu() -> None:
+def test_gpus_are_known_by_alias_links_and_network() -> None:
     assert known_accelerator("b200-sxm") == "B200-SXM-180GB"
     with pytest.raises(ConfigError, match="did you mean 'A100-SXM-80GB'"):
         machine("A100-SXM-88GB")
     with pytest.raises(ConfigError, match="did you mean 'H100-SXM-80GB'"):
         machine("H101")
-
-
-def test_a_stated_network_replaces_the_usual_one() -> None:
     usual = machine("A100-SXM-80GB", gpus_per_node=4)
     stated = machine("A100-SXM-80GB", gpus_per_node=4, network_bytes_per_s=5e9)
     assert (usual.node_network_bytes_per_s, stated.node_network_bytes_per_s) == (100e9, 5e9)
+    found = with_links(node(*["NVIDIA A100-SXM4-80GB"] * 8)).link_bytes_per_s
+    assert found == pytest.approx(300e9, rel=0.4)
+    cpus = with_links(node("cpu (x86_64)", "cpu (x86_64)"))
+    assert (cpus.link_bytes_per_s or 0) < 1e9 < 1e12 * (cpus.link_latency_s or 0)
 
 
 @pytest.mark.parametrize("name", ["RTX 4090", "rtx_4090", "RTX4090", "NVIDIA GeForce RTX 4090"])
@@ -118,13 +119,6 @@ def test_gpus_before_ampere_have_no_tf32(name: str) -> None:
 
 def node(*names: str) -> Node:
     return Node(host="here", devices=tuple(Device(name=n, memory_bytes=1) for n in names))
-
-
-def test_nodes_have_the_links_of_their_devices() -> None:
-    found = with_links(node(*["NVIDIA A100-SXM4-80GB"] * 8)).link_bytes_per_s
-    assert found == pytest.approx(300e9, rel=0.4)
-    found = with_links(node("cpu (x86_64)", "cpu (x86_64)"))
-    assert (found.link_bytes_per_s or 0) < 1e9 < 1e12 * (found.link_latency_s or 0)
 
 
 @pytest.mark.parametrize("names", [("Voodoo 3",), ("Tesla T4", "NVIDIA L4")])

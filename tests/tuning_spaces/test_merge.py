@@ -56,8 +56,8 @@ def test_defaults_lists_and_values_of_the_user_become_choices_of_each_stage() ->
         ((1,), "gradient_as_bucket_view"),
         ((1,), "parameters_as_bucket_view"),
     }
-    found = native(0, bucket_cap_mb=[25, 50], default=True)
-    assert found[0] == KnobChoice("bucket_cap_mb", (25, 50), LISTED, (0,))
+    replaced = native(0, bucket_cap_mb=[25, 50], default=True)
+    assert replaced[0] == KnobChoice("bucket_cap_mb", (25, 50), LISTED, (0,))
     assert native(*ALL, bucket_cap_mb=25) == [
         KnobChoice("bucket_cap_mb", (25,), PINNED, (stage,)) for stage in (0, 1)
     ]

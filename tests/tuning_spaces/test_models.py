@@ -31,7 +31,7 @@ def test_case_and_dashes_of_a_name_do_not_matter(name: str) -> None:
     assert named_model(name).hidden == 4096
 
 
-def test_names_and_ids_have_a_nearest_one() -> None:
+def test_names_have_a_nearest_one_and_models_no_formula_covers_a_reason() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'gpt2-xl'\?$") as error:
         named_model("gpt2-xxl")
     assert "\n" not in str(error.value)
@@ -39,6 +39,10 @@ def test_names_and_ids_have_a_nearest_one() -> None:
     assert nearest_model_id("????") in model_ids()
     assert named_model("META-LLAMA/llama-3.1-8b").name == "meta-llama/Llama-3.1-8B"
     assert all(re.fullmatch(r"[\w-]+/[\w.-]+", one) for one in model_ids())
+    for name in ("Nemotron 3 Nano", "nvidia/Nemotron3-Nano-30B-A3B"):
+        with pytest.raises(ConfigError, match=r"cannot be predicted: blocks of Mamba"):
+            named_model(name)
+    assert named_model("nemotron3-8b").experts is None
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -49,14 +53,11 @@ def test_each_model_has_sizes_that_make_sense(name: str) -> None:
     assert model.vocabulary > 20_000
 
 
-def test_shapes_left_out_follow_from_the_others() -> None:
+def test_shapes_follow_from_each_other_or_are_refused() -> None:
     model = build_architecture("x", {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 10})
     assert (model.head, model.ffn, model.kv_heads) == (16, 256, 4)
     shapes = {"layers": 2, "hidden": 64, "heads": 6, "head": 16, "vocabulary": 10}
     assert build_architecture("x", shapes).head == 16
-
-
-def test_shapes_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(DecodeError):
         build_architecture("x", {"layers": "two", "hidden": 64, "heads": 4, "vocabulary": 10})
 
@@ -126,10 +127,3 @@ def test_mixtures_of_experts_have_their_published_weights(
     model = named_model(name)
     assert parameters(model) / 1e9 == pytest.approx(billions, rel=0.005)
     assert active_parameters(model) / 1e9 == pytest.approx(active, rel=0.02)
-
-
-def test_a_model_that_no_formula_covers_is_refused_with_the_reason() -> None:
-    for name in ("Nemotron 3 Nano", "nvidia/Nemotron3-Nano-30B-A3B"):
-        with pytest.raises(ConfigError, match=r"cannot be predicted: blocks of Mamba"):
-            named_model(name)
-    assert named_model("nemotron3-8b").experts is None

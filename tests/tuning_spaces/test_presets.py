@@ -8,10 +8,13 @@ from autoconf_launch.tuning_spaces import named_model, preset, preset_names
 GBIT = 1e9 / 8
 
 
-def test_all_experiments_of_fasop_are_there() -> None:
+def test_all_experiments_of_fasop_are_there_in_any_case() -> None:
     both = {"fasop/bert", "fasop/gpt2XL", "fasop/T5"}
     heterogeneous = {f"{name}-heterogeneous" for name in both}
     assert set(preset_names()) == both | heterogeneous | {"fasop/gpt2XL-pareto"}
+    assert preset("FASOP/t5").name == "fasop/T5"
+    with pytest.raises(ConfigError, match=r"'fasop/bertt' is unknown; did you mean 'fasop/bert'"):
+        preset("fasop/bertt")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,7 @@ def test_a_model_has_the_shapes_of_fasop(name: str, shapes: tuple[int, ...]) -> 
     assert (*sizes, model.vocabulary) == shapes
 
 
-def test_a_heterogeneous_cluster_pays_the_whole_a100_node_and_uses_half_of_it() -> None:
+def test_clusters_of_fasop_pay_the_whole_node_and_have_its_links() -> None:
     a100, a10 = preset("fasop/T5-heterogeneous").cluster.kinds
     assert (a100.name, a100.count, a100.node.rented_slots) == ("4xA100-SXM-40GB", 1, 8)
     assert (a10.name, a10.count, a10.node.rented_slots) == ("4xA10G-24GB", 7, 4)
@@ -48,9 +51,6 @@ def test_a_heterogeneous_cluster_pays_the_whole_a100_node_and_uses_half_of_it() 
     for kind, inside in ((a100, 1840), (a10, 128)):
         assert kind.node.network_bytes_per_s == pytest.approx(40 * GBIT)
         assert kind.node.link_bytes_per_s == pytest.approx(inside * GBIT)
-
-
-def test_the_pareto_task_is_80_clusters_of_8_gpus_a_node() -> None:
     found = preset("fasop/gpt2XL-pareto")
     a100, a10 = found.cluster.kinds
     assert (a100.count + 1) * (a10.count + 1) - 1 == 80
@@ -61,9 +61,3 @@ def test_the_pareto_task_is_80_clusters_of_8_gpus_a_node() -> None:
         assert kind.node.link_bytes_per_s == pytest.approx(inside * GBIT)
     assert found.degrees is not None
     assert found.degrees.tensor_parallel == (1, 2, 4)
-
-
-def test_case_of_a_name_does_not_matter_and_an_unknown_one_gets_the_nearest() -> None:
-    assert preset("FASOP/t5").name == "fasop/T5"
-    with pytest.raises(ConfigError, match=r"'fasop/bertt' is unknown; did you mean 'fasop/bert'"):
-        preset("fasop/bertt")

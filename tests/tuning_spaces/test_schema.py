@@ -42,7 +42,7 @@ def test_the_schema_is_one(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema(name))
 
 
-def test_the_configuration_s_schema_has_every_key_that_is_read() -> None:
+def test_the_schema_has_every_key_and_default_that_is_read() -> None:
     properties = schema("config")["properties"]
     assert properties.keys() == TOP_LEVEL | {"$schema"}
     for knob in (*SPELLED.values(), *RUNTIME_KNOBS.values()):
@@ -54,12 +54,11 @@ def test_the_configuration_s_schema_has_every_key_that_is_read() -> None:
     section = properties["autotuning"]
     assert section["properties"].keys() == AutotuningSettings.model_fields.keys() | ALIASES.keys()
     assert section["additionalProperties"] is False
-
-
-def test_the_schema_has_the_defaults_of_the_settings() -> None:
     properties = schema("config")["properties"]["autotuning"]["properties"]
     plain = AutotuningSettings().model_dump()
     assert {name: properties[name].get("default") for name in plain} == plain
+    named = RawConfig({"$schema": "config.schema.json", "train_micro_batch_size_per_gpu": 2})
+    assert resolve(named, world_size=2) == resolve(named.without(("$schema",)), world_size=2)
 
 
 def describe(section: dict[str, Any], where: str = "") -> list[str]:
@@ -166,12 +165,6 @@ def test_a_cluster_that_is_refused_is_not_valid(document: dict[str, Any]) -> Non
     with pytest.raises(ConfigError):
         cluster_of_document(RawConfig(document))
     assert not valid("cluster", document)
-
-
-def test_the_schema_key_says_nothing_of_a_training() -> None:
-    named = RawConfig({"$schema": "config.schema.json", "train_micro_batch_size_per_gpu": 2})
-    plain = named.without(("$schema",))
-    assert resolve(named, world_size=2) == resolve(plain, world_size=2)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -36,6 +36,10 @@ def test_searches_are_shipped_as_nvidia_has_them() -> None:
     assert is_shipped(Family("qwen"), 72, 32768)
     assert not is_shipped(Family("llama"), 70, 16384)
     assert not is_shipped(Family("falcon"), 70, 8192)
+    with pytest.raises(ConfigError, match="did you mean 'gpt3/5b'"):
+        search_config("gpt3/5bb")
+    assert usual_of("mt5") == (250_000, 512)
+    assert usual_of("falcon") is None
 
 
 @pytest.mark.parametrize("family", sorted(KNOWN_FAMILIES))
@@ -50,13 +54,6 @@ def test_every_search_has_every_setting(name: str) -> None:
     settings = search_config(name).get(("train_settings",))
     assert known - settings.keys() <= _OPTIONAL
     assert settings.keys() <= known
-
-
-def test_an_unknown_search_gets_its_nearest_name_and_families_their_usual_shape() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'gpt3/5b'"):
-        search_config("gpt3/5bb")
-    assert usual_of("mt5") == (250_000, 512)
-    assert usual_of("falcon") is None
 
 
 @pytest.mark.parametrize("name", ["bcm", "bcp", "local"])

@@ -21,10 +21,13 @@ def test_each_row_cites_its_source_and_combines_only_stages_that_it_has(name: st
     assert Precision.BF16 in habits.abilities.precisions
 
 
-def test_a_row_that_is_like_another_has_its_own_fields_and_the_other_s() -> None:
+def test_rows_have_their_own_fields_beside_those_of_another() -> None:
     megatron, nemo = TRAINERS["megatron"], TRAINERS["nemo"]
     assert nemo.abilities.zero == megatron.abilities.zero
     assert (nemo.abilities.adapters, megatron.abilities.adapters) == (True, False)
+    software = TRAINERS["torchtune"].software
+    assert (software.weight_bytes, TRAINERS["torchtitan"].software.weight_bytes) == (2.0, 4.0)
+    assert software.loss_chunks > 1
 
 
 @pytest.mark.parametrize(
@@ -43,12 +46,6 @@ def test_a_row_that_is_like_another_has_its_own_fields_and_the_other_s() -> None
 )
 def test_what_a_trainer_lacks_is_named(workload: Workload, name: str, lacked: str | None) -> None:
     assert TRAINERS[name].abilities.first_lack(workload) == lacked
-
-
-def test_torchtune_keeps_all_states_in_16_bits() -> None:
-    software = TRAINERS["torchtune"].software
-    assert (software.weight_bytes, TRAINERS["torchtitan"].software.weight_bytes) == (2.0, 4.0)
-    assert software.loss_chunks > 1
 
 
 @pytest.mark.parametrize("name", TRAINERS)

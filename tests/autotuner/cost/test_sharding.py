@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import memory_bytes
@@ -82,35 +82,35 @@ LAYOUTS = st.builds(
 )
 
 
-def peak(workload: Workload, layout: Layout) -> float:
-    return float(memory_bytes(layouts(layout), workload).peak_C[0])
+def peaks(workload: Workload, *several: Layout) -> list[float]:
+    return [float(peak) for peak in memory_bytes(layouts(*several), workload).peak_C]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100)
 @given(workloads(), LAYOUTS)
-def test_a_higher_zero_stage_never_needs_more(workload: Workload, layout: Layout) -> None:
-    peaks = [peak(workload, replace(layout, zero_stage=stage)) for stage in range(4)]
-    for less, more in zip(peaks[1:], peaks, strict=False):
-        assert less <= more * ROUNDING
-
-
-@settings(max_examples=60, deadline=None)
-@given(workloads(), LAYOUTS)
-def test_more_data_parallel_ranks_never_need_more(workload: Workload, layout: Layout) -> None:
+def test_a_higher_zero_stage_and_more_data_ranks_never_need_more(
+    workload: Workload, layout: Layout
+) -> None:
     """From two ranks on: a single GPU has no buffers of NCCL."""
-    layout = replace(layout, data_parallel=2 * layout.data_parallel)
-    wider = replace(layout, data_parallel=2 * layout.data_parallel)
-    assert peak(workload, wider) <= peak(workload, layout) * ROUNDING
+    pair = replace(layout, data_parallel=2 * layout.data_parallel)
+    wider = replace(pair, data_parallel=2 * pair.data_parallel)
+    stages = (replace(layout, zero_stage=stage) for stage in range(4))
+    *by_stage, fewer, more = peaks(workload, *stages, pair, wider)
+    assert more <= fewer * ROUNDING
+    for less, before in zip(by_stage[1:], by_stage, strict=False):
+        assert less <= before * ROUNDING
 
 
-@settings(max_examples=60, deadline=None)
 @given(workloads(), LAYOUTS)
 def test_quantizing_frozen_weights_never_needs_more(workload: Workload, layout: Layout) -> None:
+    """But for one unpacked matrix that is larger than all that ZeRO 3 saves a rank."""
+    assume(layout.zero_stage < 3 or workload.architecture.ffn <= 4 * workload.architecture.hidden)
     lora = replace(workload, frozen=frozenset(), lora_rank=workload.lora_rank or 16)
     formats = (None, WeightFormat.INT8, WeightFormat.NF4)
-    peaks = [peak(replace(lora, weight_format=form), layout) for form in formats]
-    assert peaks[1] <= peaks[0] * ROUNDING
-    assert peaks[2] <= peaks[1] * ROUNDING
+    (plain,), (eight,), (four,) = (
+        peaks(replace(lora, weight_format=form), layout) for form in formats
+    )
+    assert four <= eight * ROUNDING <= plain * ROUNDING**2
 
 
 @pytest.mark.parametrize("name", TRAINERS)

@@ -21,15 +21,15 @@ def test_the_first_number_within_the_deadline_is_found() -> None:
     enough_s = 1.001 * plan(replace(question, world=12)).best[0].step_s
     wanted = limits(deadline_step_s=enough_s)
     found = fewest_gpus(question, lambda gpus: wanted)
-    meets = [
+    first = next(
         world
         for world in (*range(1, 5), *range(8, 65, 4))
         if plan(replace(question, world=world, limits=wanted)).best
-    ]
-    assert found.gpus == meets[0]
+    )
+    assert found.gpus == first
     assert found.fewer
     assert found.fewer.step_s > enough_s
-    assert found.nearest < meets[0] <= 12
+    assert found.nearest < first <= 12
 
 
 def test_a_count_ends_at_the_first_that_fits_or_when_more_gpus_bring_no_gain() -> None:

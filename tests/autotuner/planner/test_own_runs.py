@@ -88,7 +88,7 @@ def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_nois
     assert 0.9 * before < bands[SHARDED] <= before
 
 
-def test_what_runs_leave_is_what_the_belief_says() -> None:
+def test_a_belief_is_that_of_the_runs_also_of_fewer_layers() -> None:
     training = ask().training
     where = (training.workload, training.machine)
     found = runs(ask(), np.array([1.1, 1.0]), ALIKE, replace(ALIKE, tensor_parallel=2))
@@ -99,6 +99,13 @@ def test_what_runs_leave_is_what_the_belief_says() -> None:
         [after.spread(row) / before.spread(row) for row in range(2)]
     )
     assert np.log(found.factors(columns, *where)) == pytest.approx(after.mean_R[:2])
+    training = ask().training
+    columns = layouts(ALIKE)
+    cut, whole = (
+        predicted_steps_s(columns, [model], training.workload, training.machine)[0]
+        for model in (replace(SMALL, layers=2), SMALL)
+    )
+    assert 0.2 * whole < cut < 0.6 * whole
 
 
 def test_a_contradicting_run_is_named_widens_the_band_and_corrects_nothing() -> None:
@@ -147,13 +154,3 @@ def test_runs_far_off_widen_the_band_and_correct_if_they_agree() -> None:
     kept = agreeing(found, asked)
     assert kept.measured_s_M.tolist() == found.measured_s_M[:1].tolist()
     assert kept.widening > 2.0
-
-
-def test_a_run_of_fewer_layers_corrects_the_whole_model() -> None:
-    training = ask().training
-    columns = layouts(ALIKE)
-    cut, whole = (
-        predicted_steps_s(columns, [model], training.workload, training.machine)[0]
-        for model in (replace(SMALL, layers=2), SMALL)
-    )
-    assert 0.2 * whole < cut < 0.6 * whole

@@ -82,23 +82,17 @@ def test_a_point_has_the_best_of_its_layouts() -> None:
     assert order.tolist() == sorted(order.tolist())
 
 
-def test_layouts_that_differ_in_recomputation_can_stand_apart() -> None:
+def test_points_stand_apart_by_recomputation_and_count_what_was_left_out() -> None:
     together = points(point_question())
     apart = points(point_question(are_recomputed_apart=True))
     kinds = {(point(one), one.recompute) for one in layouts(apart)}
     assert len(kinds) > len(layouts(together))
     assert {kind[0] for kind in kinds} == {point(one) for one in layouts(together)}
-
-
-def test_what_was_left_out_is_counted_by_its_rule() -> None:
     question = point_question(TIGHT)
     whole = plan(ask(degrees=DEGREES, memory_bytes=TIGHT))
     found = points(question)
     assert found.considered == whole.considered
     assert dict(found.dropped) == dict(whole.rejected)
-
-
-def test_where_nothing_fits_there_are_no_rows() -> None:
     found = points(point_question(1e6))
     assert found.rows is None
     assert len(found.step_s_P) == 0

@@ -62,17 +62,11 @@ def test_runs_fill_nodes_and_keep_what_their_time_depends_on() -> None:
     assert any(run.layout == STAGED and run.layers == 6 for run in found)
 
 
-def test_one_rank_shards_nothing() -> None:
+def test_smaller_runs_fit_shard_and_keep_an_encoder() -> None:
     alone = list(runs_of(ask(), SHARDED, layout_of("dp=4 zero=1")))
     single = {run.layout.zero_stage for run in alone if run.layout.world_size == 1}
     assert single == {0}
-
-
-def test_runs_that_do_not_fit_are_not_made() -> None:
     assert not smaller_runs(ask().training, [STAGED], 1e6, START_S)
-
-
-def test_an_encoder_keeps_its_layers_and_stages() -> None:
     asked = ask()
     model = replace(asked.training.workload.architecture, encoder_layers=6)
     workload = replace(asked.training.workload, model=model)

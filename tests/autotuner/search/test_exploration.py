@@ -26,27 +26,18 @@ def explore() -> tuple[Exploration, Pool, Observations]:
     return Exploration(SPACE, None, given, strategy, pool, learned), pool, learned
 
 
-def test_trials_are_numbered_on_and_of_one_group() -> None:
+def test_trials_are_numbered_on_not_proposed_again_and_not_below_the_users() -> None:
     exploration, _, _ = explore()
     trials = exploration.propose(2, ())
     assert [trial.number for trial in trials] == [1, 2]
     assert {trial.space for trial in trials} == {"z0"}
-
-
-def test_what_runs_is_not_proposed_again() -> None:
     exploration, _, _ = explore()
     first = exploration.propose(1, ())
     assert not {t.candidate for t in exploration.propose(9, first)} & {first[0].candidate}
-
-
-def test_micro_batches_below_the_users_are_tried_only_where_that_is_said() -> None:
     exploration, _, _ = explore()
     assert all(t.candidate.layout.micro_batch >= 2 for t in exploration.propose(9, ()))
     exploration.small_too = True
     assert any(t.candidate.layout.micro_batch < 2 for t in exploration.propose(9, ()))
-
-
-def test_once_all_rows_came_back_there_is_a_reason_to_stop() -> None:
     exploration, pool, learned = explore()
     exploration.small_too = True
     while trials := exploration.propose(1, ()):

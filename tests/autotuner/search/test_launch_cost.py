@@ -124,7 +124,7 @@ def test_a_search_without_a_budget_climbs_from_the_users_micro_batch_to_the_end(
     assert not clock.study.extend(1e6, elapsed_s=clock.now_s)
 
 
-def test_a_search_that_time_ended_goes_on_with_more_of_it() -> None:
+def test_searches_with_time_go_on_and_name_a_budget_without_room() -> None:
     clock = search(42.0)
     tried, why = len(clock.tried), end(clock.study)
     assert clock.now_s <= 42.0
@@ -133,16 +133,13 @@ def test_a_search_that_time_ended_goes_on_with_more_of_it() -> None:
     assert clock.study.extend(90.0, elapsed_s=clock.now_s)
     assert len(clock.run().tried) > tried
     assert clock.now_s <= 90.0
-
-
-def test_the_end_names_the_budget_without_room_for_another_trial() -> None:
     reason = end(search(20.0).study)
     assert (reason.kind, reason.budget) == (StopKind.BUDGET, "20 s")
     assert reason.no_room is not None
     assert "budget of 20 s had no room" in stop_sentence(reason)
 
 
-def started(
+def start_study(
     limits: SearchLimits, outcome: Outcome | None = None, wall_s: float = 0.0, step_s: float = 1.0
 ) -> Study:
     """A study whose baseline ended after ``wall_s``."""
@@ -158,17 +155,8 @@ def test_until_something_can_be_compared_what_is_expected_to_end_in_time_starts(
     left_s: float, starts: bool
 ) -> None:
     """Time that remains has no other use then; a bound on the same launch is 12 s."""
-    study = started(SearchLimits(seconds=8.0 + left_s), wall_s=8.0)
+    study = start_study(SearchLimits(seconds=8.0 + left_s), wall_s=8.0)
     assert bool(study.ask(1, 8.0)) is starts
-
-
-def test_the_first_comparison_may_use_time_that_nothing_else_could() -> None:
-    """7.5 s are left for launches of about 6 s, which would take 7.6 s with the usual margin."""
-    limits = SearchLimits(seconds=10.0, whole_s=14.0, ending_s=0.5)
-    study = started(limits, wall_s=6.0, step_s=0.01)
-    (second,) = study.ask(1, 6.0)
-    study.tell(Record(trial=second, outcome=steps_of(second, 0.01), wall_s=2.0))
-    assert study.ask(1, 8.0) == ()
 
 
 INTERRUPTED = failure_of(FailureKind.PREEMPTED, "the budget was spent")
@@ -180,17 +168,23 @@ INTERRUPTED = failure_of(FailureKind.PREEMPTED, "the budget was spent")
 def test_a_baseline_that_was_interrupted_failed_only_without_a_budget(
     seconds: float | None, kind: StopKind
 ) -> None:
-    reason = end(started(SearchLimits(seconds=seconds), INTERRUPTED))
+    reason = end(start_study(SearchLimits(seconds=seconds), INTERRUPTED))
     assert (reason.kind, reason.is_error) == (kind, True)
 
 
 def test_a_trial_that_the_budget_ended_was_not_tried() -> None:
-    study = started(SearchLimits(seconds=60.0), wall_s=1.0, step_s=0.1)
+    study = start_study(SearchLimits(seconds=60.0), wall_s=1.0, step_s=0.1)
     (second,) = study.ask(1, 1.0)
     study.tell(record(second, INTERRUPTED))
     assert [r.trial.number for r in study.records] == [0]
     assert study.ask(1, 59.0) == ()
     assert end(study).kind is StopKind.BUDGET
+    # 7.5 s are left for launches of about 6 s, which would take 7.6 s with the usual margin.
+    limits = SearchLimits(seconds=10.0, whole_s=14.0, ending_s=0.5)
+    study = start_study(limits, wall_s=6.0, step_s=0.01)
+    (second,) = study.ask(1, 6.0)
+    study.tell(Record(trial=second, outcome=steps_of(second, 0.01), wall_s=2.0))
+    assert study.ask(1, 8.0) == ()
 
 
 def ran(micro: int, step_s: float, *, stage: int = 0, accumulation: int = 1) -> Record:

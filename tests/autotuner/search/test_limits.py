@@ -38,11 +38,15 @@ def stop(limits: SearchLimits, predictions: PredictionTable | None = None) -> St
     return study
 
 
-def test_a_budget_of_trials_counts_the_baseline() -> None:
+def test_budgets_count_the_baseline_but_not_its_second_attempt() -> None:
     study = stop(SearchLimits(trials=4))
     reason = some(study.stop_reason())
     assert (len(study.records), reason.kind) == (4, StopKind.BUDGET)
     assert stop_sentence(reason) == "The budget of 4 trials is spent."
+    study = Study(SPACE, None, PATIENT, limits=SearchLimits(trials=1))
+    (first,) = study.ask(4, 0.0)
+    study.tell(Record(trial=first, outcome=out_of_memory(free=False), wall_s=1.0))
+    assert study.ask(4, 0.0) == (replace(first, attempt=2),)
 
 
 def test_a_search_without_gain_ends_after_a_few_trials_if_the_user_wants_that() -> None:
@@ -90,13 +94,6 @@ def test_side_by_side_no_more_trials_start_than_the_budget_has(
     slots: int, budget: int, surprises: bool
 ) -> None:
     assert most_started(slots, budget, surprises) == budget
-
-
-def test_a_baseline_that_is_tried_once_again_is_so_whatever_the_budget() -> None:
-    study = Study(SPACE, None, PATIENT, limits=SearchLimits(trials=1))
-    (first,) = study.ask(4, 0.0)
-    study.tell(Record(trial=first, outcome=out_of_memory(free=False), wall_s=1.0))
-    assert study.ask(4, 0.0) == (replace(first, attempt=2),)
 
 
 @pytest.mark.parametrize(("trial_s", "room"), [(11.0, 0), (8.0, 1), (3.0, 2), (2.0, 3), (0.1, 9)])

@@ -40,9 +40,6 @@ def test_trials_come_in_the_given_order_until_all_were_told() -> None:
     asked.tell(measure(one, 1.0))
     stop = some(asked.stop_reason())
     assert not stop.is_error
-
-
-def test_the_fastest_is_the_best() -> None:
     asked = study(trial(0), trial(1))
     for one, step_s in zip(asked.ask(2, 0.0), (2.0, 1.0), strict=True):
         asked.tell(measure(one, step_s))
@@ -62,15 +59,12 @@ def test_a_failure_of_the_first_ends_only_a_search_without_others() -> None:
     assert stop.kind is StopKind.NOTHING_MEASURED
 
 
-def test_what_surely_needs_more_memory_is_ruled_out_by_name() -> None:
+def test_memory_that_ran_out_is_tried_once_again_or_rules_out_by_name() -> None:
     asked = study(trial(0, 2, 4), trial(1, 4, 2), trial(2, 1, 8))
     (one,) = asked.ask(1, 0.0)
     asked.tell(failure(one, FailureKind.OUT_OF_MEMORY))
     assert [name for name, _ in asked.ruled_out] == ["run1"]
     assert names(asked.ask(2, 0.0)) == ["run2"]
-
-
-def test_a_doubtful_out_of_memory_is_tried_once_again() -> None:
     asked = study(trial(0), trial(1))
     (one,) = asked.ask(1, 0.0)
     asked.tell(failure(one, FailureKind.OUT_OF_MEMORY, free=1))

@@ -32,16 +32,13 @@ def tell(number: int, step_s: float, again: int = 0, attempt: int = 1) -> Record
     return Record(trial=trial, outcome=steps_of(trial, step_s), wall_s=1.0)
 
 
-def test_a_repeat_that_agrees_changes_nothing() -> None:
+def test_repeats_change_what_they_refute_and_nothing_else() -> None:
     known = learn()
     for record in (tell(0, 1.0), tell(1, 0.9), tell(2, 1.1)):
         known.tell(record)
     before = known.compared, known.best, dict(known.stages)
     known.tell(tell(0, 1.01, again=3))
     assert (known.compared, known.best, known.stages) == before
-
-
-def test_a_repeat_that_refutes_a_surprise_changes_who_is_the_best() -> None:
     known = learn()
     for record in (tell(0, 1.0), tell(1, 1.0), tell(2, 0.3), tell(3, 1.0)):
         known.tell(record)
@@ -50,17 +47,11 @@ def test_a_repeat_that_refutes_a_surprise_changes_who_is_the_best() -> None:
     known.tell(replace(repeat, trial=replace(repeat.trial, doubted=True)))
     assert known.best == tell(0, 1.0)
     assert known.records[2] == tell(2, 0.3)
-
-
-def test_a_repeat_that_shows_a_load_changes_no_trial() -> None:
     known = learn()
     for record in (tell(0, 1.0), tell(1, 1.0), tell(2, 1.6)):
         known.tell(record)
     known.tell(tell(0, 2.0, again=3))
     assert known.compared == known.records
-
-
-def test_trials_that_are_told_again_count_for_no_stage() -> None:
     known = learn()
     known.tell(tell(0, 1.0))
     experiments = [stage.experiments for stage in known.stages.values()]

@@ -53,13 +53,10 @@ def find(*predicted_s: float, **others: object) -> OptimalityBound:
     return some(certificate(*predicted_s, **others))  # type: ignore[arg-type]
 
 
-def test_a_bound_that_is_known_otherwise_counts_where_it_is_lower() -> None:
+def test_curves_bound_gains_with_the_noise_of_their_trials() -> None:
     one = find(1.0, 1.0, 1.0, most=(-0.1, 0.001, np.inf))
     assert one.possible_gain_C[:2] == pytest.approx([0.0, 0.001], abs=1e-5)
     assert one.possible_gain_C[2] > 0.01
-
-
-def test_the_bound_of_a_curve_carries_the_noise_of_its_trials() -> None:
     told = prediction_table([0.7], band=0.1)
     sure, unsure = (
         bound_gain(
@@ -95,21 +92,16 @@ def test_candidates_that_cannot_win_are_beaten(
     assert bound().beaten == beaten
 
 
-def test_a_candidate_near_the_best_may_gain() -> None:
+def test_gains_need_a_candidate_near_the_best_and_a_measurement() -> None:
     assert find(3.0, 1.05).possible_gain > 0.02
-
-
-def test_more_trials_leave_less_and_more_candidates_more_to_gain() -> None:
+    assert (find().remaining, find().possible_gain) == (0, 0.0)
+    assert certificate(1.0, float("nan")) is None
+    assert certificate(1.0, history=()) is None
     few = find(1.05)
     many = find(1.05, history=tuple(record(2**i, 1.0) for i in range(4)))
     assert many.possible_gain < few.possible_gain
     assert find(1.1, 1.1, 1.1, 1.1).possible_gain > find(1.1).possible_gain
     assert find(1.0).expected_gain > 10 * find(1.3).expected_gain
-
-
-def test_without_a_prediction_or_a_measurement_nothing_is_said() -> None:
-    assert certificate(1.0, float("nan")) is None
-    assert certificate(1.0, history=()) is None
 
 
 @rows(

@@ -42,7 +42,7 @@ def speeds(trial: Trial) -> Outcome:
     return steps_of(trial, {1: 4.0, 2: 1.0, 4: 2.0, 8: 3.0}[micro] * bonus)
 
 
-def test_a_stage_tries_its_micro_batches_and_then_further_knobs_of_the_best() -> None:
+def test_further_knobs_come_after_micro_batches_with_their_own_patience() -> None:
     asked = study(full_space(0), num_tuning_micro_batch_sizes=1, tuner_early_stopping=9)
     names = Loop(asked, speeds).run().names
     assert names == [
@@ -53,6 +53,33 @@ def test_a_stage_tries_its_micro_batches_and_then_further_knobs_of_the_best() ->
         "z0_bcm100_gas4_tmbspg2",
         "z0_bcm100_gbvF_gas4_tmbspg2",
     ]
+    names = Loop(study(full_space(0, 1), tuner_early_stopping=99), speeds).run().names
+    assert [name[:2] for name in names] == sorted(name[:2] for name in names)
+    assert len(Loop(study(full_space(2)), speeds).run().trials) == 4
+    asked = study(full_space(0), num_tuning_micro_batch_sizes=1, metric="latency")
+    loop = Loop(asked, speeds).run()
+    assert loop.study.best is not None
+    assert loop.study.best.trial.name == "z0_bcm5_gas4_tmbspg2"
+
+    def slower_and_slower(trial: Trial) -> Outcome:
+        return steps_of(trial, 1.0 + trial.number)
+
+    asked = study(full_space(0), tuner_early_stopping=2)
+    names = Loop(asked, slower_and_slower).run().names
+    assert [("bcm" in name or "gbv" in name) for name in names] == [False] * 3 + [True] * 2
+    asked = study(full_space(0), tuner_num_trials=5, tuner_early_stopping=99)
+    assert len(Loop(asked, speeds).run().trials) == 1 + 5
+    asked = study(full_space(0))
+    (baseline,) = asked.ask(9, 0.0)
+    asked.tell(record(baseline, speeds(baseline)))
+    running = asked.ask(9, 0.0)
+    assert len(running) == 3
+    for trial in running[:2]:
+        asked.tell(record(trial, speeds(trial)))
+    assert asked.ask(9, 0.0) == ()
+    assert asked.stop_reason() is None
+    asked.tell(record(running[2], speeds(running[2])))
+    assert all(trial.candidate.extras for trial in asked.ask(9, 0.0))
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(1, {2}), (2, {2, 4}), (3, {2, 4, 8})])
@@ -74,44 +101,6 @@ def test_flops_rank_by_samples_so_that_a_wrong_count_does_not_win() -> None:
     )
     varied = [t for t in Loop(asked, answer).run().trials if t.candidate.extras]
     assert {trial.candidate.layout.micro_batch for trial in varied} == {8}
-
-
-def test_further_knobs_follow_the_best_micro_batches_of_each_stage() -> None:
-    names = Loop(study(full_space(0, 1), tuner_early_stopping=99), speeds).run().names
-    assert [name[:2] for name in names] == sorted(name[:2] for name in names)
-    assert len(Loop(study(full_space(2)), speeds).run().trials) == 4
-    asked = study(full_space(0), num_tuning_micro_batch_sizes=1, metric="latency")
-    loop = Loop(asked, speeds).run()
-    assert loop.study.best is not None
-    assert loop.study.best.trial.name == "z0_bcm5_gas4_tmbspg2"
-
-
-def test_patience_begins_anew_with_further_knobs() -> None:
-    def slower_and_slower(trial: Trial) -> Outcome:
-        return steps_of(trial, 1.0 + trial.number)
-
-    asked = study(full_space(0), tuner_early_stopping=2)
-    names = Loop(asked, slower_and_slower).run().names
-    assert [("bcm" in name or "gbv" in name) for name in names] == [False] * 3 + [True] * 2
-
-
-def test_the_number_of_trials_counts_over_both_phases() -> None:
-    asked = study(full_space(0), tuner_num_trials=5, tuner_early_stopping=99)
-    assert len(Loop(asked, speeds).run().trials) == 1 + 5
-
-
-def test_further_knobs_wait_for_micro_batches_that_still_run() -> None:
-    asked = study(full_space(0))
-    (baseline,) = asked.ask(9, 0.0)
-    asked.tell(record(baseline, speeds(baseline)))
-    running = asked.ask(9, 0.0)
-    assert len(running) == 3
-    for trial in running[:2]:
-        asked.tell(record(trial, speeds(trial)))
-    assert asked.ask(9, 0.0) == ()
-    assert asked.stop_reason() is None
-    asked.tell(record(running[2], speeds(running[2])))
-    assert all(trial.candidate.extras for trial in asked.ask(9, 0.0))
 
 
 @pytest.mark.parametrize("strategy", ["gridsearch", "random", "model_based"])

@@ -143,17 +143,15 @@ def test_each_reason_is_said_with_its_number(left: Skipped, facts: list[str]) ->
     assert all(fact in skipped_text(left) for fact in facts)
 
 
-def test_patience_that_ended_a_search_is_named() -> None:
+def test_patience_is_named_and_nothing_said_without_a_measurement() -> None:
     left = count_skipped(explore(by_stage(1), least=1, tuner_early_stopping=2))
     assert left.open > 0
     assert "2 trials in a row that were no better (tuner_early_stopping)" in skipped_text(left)
-
-
-def test_without_a_measurement_nothing_is_said() -> None:
     assert say(explore(fits_up_to(0))) is None
-
-
-def test_further_knobs_go_with_the_best_micro_batches_alone() -> None:
+    assert "1 of 4" in (say(explore(fits_up_to(2))) or "")
+    own = explore(fits_up_to(2), MIDDLE, least=2)
+    assert "1; micro-batch" in (say(own) or "")
+    assert explore(by_stage(1)).pool.smaller == 2
     space = build_space(
         candidate(accumulation=16),
         (

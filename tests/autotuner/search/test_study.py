@@ -115,9 +115,9 @@ def test_a_baseline_that_fails_for_any_reason_but_memory_ends_the_study(kind: Fa
     "answer, explored, measured",
     {
         "in order while they get better": (by_stage(1, 2, 3, 4), "0123", "0123"),
-        "up to the first that is no better": (by_stage(1, 2, 2, 9), "012", "012"),
-        "beyond one that does not fit": (full_at_z1(1, 0, 2, 1), "0123", "023"),
-        "beside the last one that was measured": (full_at_z1(2, 0, 1, 9), "012", "02"),
+        "up to the first without a gain": (by_stage(1, 2, 2, 9), "012", "012"),
+        "beyond a stage that does not fit": (full_at_z1(1, 0, 2, 1), "0123", "023"),
+        "beside the last measured stage": (full_at_z1(2, 0, 1, 9), "012", "02"),
     },
 )
 def test_stages_are_explored(answer: Answer, explored: str, measured: str) -> None:
@@ -125,12 +125,6 @@ def test_stages_are_explored(answer: Answer, explored: str, measured: str) -> No
     assert [*dict.fromkeys(trial.space for trial in loop.trials)] == [f"z{n}" for n in explored]
     stages = loop.study.seen.stages.values()
     assert [stage.name for stage in stages if stage.best] == [f"z{n}" for n in measured]
-
-
-def test_a_stage_that_is_no_better_is_named_with_both_speeds() -> None:
-    text = stop_sentence(end(run(by_stage(1, 2, 2, 9))))
-    assert "z2 (2 samples/s)" in text
-    assert "z1 (2 samples/s)" in text
 
 
 @rows(
@@ -153,7 +147,7 @@ def test_a_stage_that_is_no_better_is_named_with_both_speeds() -> None:
         ),
         # The last one does not accumulate and so holds no gradients during forward: not sure to
         # need more.
-        "no larger micro-batches than one that ran out of free memory": (
+        "no larger micro-batches than a full memory had": (
             small_space(stages=(0,)),
             only_fits(2),
             ["z0_gas8_tmbspg1", "z0_gas4_tmbspg2", "z0_gas2_tmbspg4", "z0_gas1_tmbspg8"],
@@ -174,41 +168,39 @@ def test_a_space_is_explored_by(space: SearchSpace, answer: Answer, names: list[
     {
         "of all stages": (by_stage(1, 3, 2, 9), {}, 4),
         "the earlier of equal ones": (by_stage(1, 1, 1, 1), {}, 0),
-        "the one of lowest latency": (SLOWER_WITH_MICRO_BATCH, {"metric": "latency"}, 0),
+        "the lowest latency": (SLOWER_WITH_MICRO_BATCH, {"metric": "latency"}, 0),
     },
 )
 def test_the_best_is(answer: Answer, given: dict[str, Any], number: int) -> None:
     assert best(run(answer, **given)).number == number
 
 
-def test_the_number_of_trials_counts_for_each_stage() -> None:
+def test_stages_and_budgets_end_as_their_settings_say() -> None:
     spaces = [trial.space for trial in run(by_stage(1, 2, 3, 4), tuner_num_trials=2).trials]
     assert spaces == ["z0"] * 3 + ["z1"] * 2 + ["z2"] * 2 + ["z3"] * 2
-
-
-def test_a_stage_ends_after_so_many_trials_without_a_better_one() -> None:
     names = run(by_micro_batch(float), tuner_early_stopping=2).names
     assert names[:3] == ["z0_gas8_tmbspg1", "z0_gas4_tmbspg2", "z0_gas2_tmbspg4"]
     assert "z0_gas1_tmbspg8" not in names
-
-
-def test_running_out_of_memory_is_not_taken_for_a_trial_that_is_no_better() -> None:
     space = small_space(candidate(micro=32, accumulation=1))
     assert "z0_gas8_tmbspg4" in run(only_fits(4), space, tuner_early_stopping=1).names
+    loop = run(by_stage(9, 1, 1, 1), tuner_type="model_based", tuner_early_stopping=2)
+    assert len(loop.trials) == 3
 
 
-def test_failures_of_candidates_are_recorded_and_the_study_goes_on() -> None:
+def test_candidates_that_fail_or_are_ruled_out_are_recorded_and_the_study_goes_on() -> None:
     second = unless(
         lambda trial: trial.number == 1, failure_of(FailureKind.TIMED_OUT), by_stage(1, 2, 1, 1)
     )
     loop = run(second)
     assert [r.trial.number for r in loop.study.records if r.failure] == [1]
     assert best(loop)
-
-
-def test_candidates_that_are_ruled_out_are_counted() -> None:
     loop = run(only_fits(2), small_space(candidate(accumulation=16), stages=(0,)))
     assert loop.study.pool.rejected == (("needs_more_memory", 1),)
+    small = Rule(name="small", keep=lambda t: t["micro_batch"] < 4, why="")
+    asked = Study(small_space(), None, settings(), rules=[small])
+    loop = Loop(asked, by_stage(1, 2, 3, 4)).run()
+    assert max(trial.candidate.layout.micro_batch for trial in loop.trials) == 2
+    assert asked.pool.rejected == (("small", 8),)
 
 
 @pytest.mark.parametrize("fits_then", [1, 9])
@@ -268,9 +260,17 @@ def test_a_study_ends_by(
     assert end(loop).is_error == (kind not in (StopKind.EXPLORED, StopKind.TRIALS))
 
 
-def test_the_end_names_the_setting_that_brought_it() -> None:
+def test_the_end_names_its_setting_or_the_smallest_need() -> None:
     loop = run(by_stage(1, 2, 3, 4), **TWO)
     assert "tuner_num_trials is 2" in stop_sentence(end(loop))
+    predictions = prediction_table([np.nan] * 3, [3e9, 2.5e9, 4e9])
+    none = Rule(name="memory", keep=lambda t: np.zeros(len(t), np.bool_), why="")
+    asked = Study(small_space(stages=(0,)), predictions, settings(), rules=[none])
+    loop = Loop(asked, lambda _: out_of_memory()).run()
+    assert "2.5 GB per rank, the limit is 1 kB" in stop_sentence(end(loop))
+    text = stop_sentence(end(run(by_stage(1, 2, 2, 9))))
+    assert "z2 (2 samples/s)" in text
+    assert "z1 (2 samples/s)" in text
 
 
 def test_a_spent_budget_ends_the_study_with_what_it_has() -> None:
@@ -281,33 +281,12 @@ def test_a_spent_budget_ends_the_study_with_what_it_has() -> None:
     assert (reason.kind, reason.is_error) == (StopKind.BUDGET, False)
 
 
-def test_rows_that_a_rule_rejects_are_never_tried() -> None:
-    small = Rule(name="small", keep=lambda t: t["micro_batch"] < 4, why="")
-    asked = Study(small_space(), None, settings(), rules=[small])
-    loop = Loop(asked, by_stage(1, 2, 3, 4)).run()
-    assert max(trial.candidate.layout.micro_batch for trial in loop.trials) == 2
-    assert asked.pool.rejected == (("small", 8),)
-
-
 @pytest.mark.parametrize("strategy", ["gridsearch", "random", "model_based"])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_nothing_is_tried_twice(strategy: str, slots: int) -> None:
     loop = run(FASTER_WITH_MICRO_BATCH, slots=slots, tuner_type=strategy, strategy="staged")
     assert len(set(loop.names)) == len(loop.names)
     assert sorted(trial.number for trial in loop.trials) == list(range(len(loop.trials)))
-
-
-def test_a_family_of_model_parallelism_is_explored_after_the_zero_stages() -> None:
-    loop = run(by_stage(1, 2, 3, 4), families())
-    assert [p.name for p in loop.study.seen.stages.values()] == ["z0", "z1", "z2", "z3", "tensor"]
-    assert [trial.space for trial in loop.trials][:4] == ["z0", "z1", "z2", "z3"]
-    assert {trial.space for trial in loop.trials[4:]} == {"tensor"}
-
-
-def test_a_zero_stage_that_is_no_better_ends_the_zero_stages_alone() -> None:
-    spaces = [trial.space for trial in run(by_stage(4, 1, 9, 9), families()).trials]
-    assert spaces[:2] == ["z0", "z1"]
-    assert set(spaces[2:]) == {"tensor"}
 
 
 @pytest.mark.parametrize(
@@ -327,12 +306,21 @@ def test_as_many_run_at_once_as_there_are_slots(slots: int) -> None:
     assert len(measured_baseline(study(), slots).ask(slots, 0.0)) == min(slots, 3)
 
 
-def test_the_next_stage_waits_for_what_still_runs_in_this_one() -> None:
+def test_stages_wait_and_families_come_after_the_zero_stages() -> None:
     asked = measured_baseline(study(), 9)
     first, *_ = asked.ask(9, 0.0)
     asked.tell(record(first, steps_of(first, 1.0)))
     assert asked.ask(9, 0.0) == ()
     assert asked.stop_reason() is None
+    loop = run(by_stage(1, 2, 3, 4), families())
+    assert [p.name for p in loop.study.seen.stages.values()] == ["z0", "z1", "z2", "z3", "tensor"]
+    assert [trial.space for trial in loop.trials][:4] == ["z0", "z1", "z2", "z3"]
+    assert {trial.space for trial in loop.trials[4:]} == {"tensor"}
+    spaces = [trial.space for trial in run(by_stage(4, 1, 9, 9), families()).trials]
+    assert spaces[:2] == ["z0", "z1"]
+    assert set(spaces[2:]) == {"tensor"}
+    loop = run(by_stage(1, 2, 3, 4), tuner_type="model_based")
+    assert len({trial.space for trial in loop.trials}) > 1
 
 
 @pytest.mark.parametrize("strategy", ["gridsearch", "random", "model_based"])
@@ -350,14 +338,11 @@ def test_a_resumed_study_goes_on_as_the_uninterrupted_one_would(strategy: str) -
         assert resumed.stop_reason() == whole.study.stop_reason()
 
 
-def test_a_record_that_is_told_twice_counts_once() -> None:
+def test_a_record_counts_once_and_progress_counts_every_experiment() -> None:
     asked = measured_baseline(study())
     (told,) = asked.records
     asked.tell(told)
     assert asked.records == (told,)
-
-
-def test_progress_counts_every_experiment_of_a_stage() -> None:
     stages = run(by_stage(2, 1, 1, 1)).study.seen.stages.values()
     assert {p.name: p.experiments for p in stages} == {"z0": 4, "z1": 4, "z2": 0, "z3": 0}
 
@@ -369,32 +354,13 @@ class GivesUp:
         return ()
 
 
-def test_a_strategy_may_give_a_stage_up() -> None:
+def test_strategies_may_give_up_be_unknown_or_depend_on_a_seed() -> None:
     asked = Study(small_space(), None, settings(), GivesUp())
     assert Loop(asked, by_stage(1)).run().names == ["z0_gas8_tmbspg1"]
-
-
-def test_an_unknown_strategy_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="did you mean 'gridsearch'"):
         study(tuner_type="grid_search")
-
-
-def test_proposals_depend_on_the_seed_of_a_random_search() -> None:
     orders = {tuple(run(by_stage(1, 2, 3, 4), tuner_type="random", seed=n).names) for n in (0, 1)}
     assert len(orders) == 2
-
-
-def test_when_no_prediction_fits_the_end_names_the_smallest_need() -> None:
-    predictions = prediction_table([np.nan] * 3, [3e9, 2.5e9, 4e9])
-    none = Rule(name="memory", keep=lambda t: np.zeros(len(t), np.bool_), why="")
-    asked = Study(small_space(stages=(0,)), predictions, settings(), rules=[none])
-    loop = Loop(asked, lambda _: out_of_memory()).run()
-    assert "2.5 GB per rank, the limit is 1 kB" in stop_sentence(end(loop))
-
-
-def test_patience_ends_a_global_search_as_it_ends_a_stage() -> None:
-    loop = run(by_stage(9, 1, 1, 1), tuner_type="model_based", tuner_early_stopping=2)
-    assert len(loop.trials) == 3
 
 
 STAGES = ["z0", "z1", "z2", "z3"]
@@ -414,8 +380,3 @@ STAGES = ["z0", "z1", "z2", "z3"]
 )
 def test_groups_are_explored(given: dict[str, Any], groups: list[str]) -> None:
     assert [p.name for p in study(**given).seen.stages.values()] == groups
-
-
-def test_a_global_search_tries_several_stages() -> None:
-    loop = run(by_stage(1, 2, 3, 4), tuner_type="model_based")
-    assert len({trial.space for trial in loop.trials}) > 1

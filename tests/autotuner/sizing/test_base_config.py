@@ -118,17 +118,16 @@ def test_both_stacks_of_t5_get_the_shape(stack: str) -> None:
     assert (found["num_attention_heads"], found["kv_channels"]) == (64, 64)
 
 
-def test_t5_has_its_shape_and_warm_up() -> None:
+def test_t5_warms_up_runs_are_logged_and_too_few_tokens_refused() -> None:
     schedule = document("mt5", 3.2, plan(14, 20, 1000)).get(("model", "optim", "sched"))
     assert (schedule["warmup_ratio"], "warmup_steps" in schedule) == (0.01, False)
-
-
-def test_runs_are_logged_and_indexed_as_named() -> None:
     found = document("bert", 4, plan(7, 16, 1800, wandb_project="mine")).get(("exp_manager",))
     assert found["create_wandb_logger"] is True
     assert found["wandb_logger_kwargs"] == {"project": "mine"}
     found = document("gpt3", 5, plan(5, 16, 300, index_folder="/r/data_index_files"))
     assert found.get(("model", "data", "index_mapping_dir")) == "/r/data_index_files"
+    with pytest.raises(ConfigError, match="less than one step reads"):
+        base_config(model("gpt3", 5), plan(5, 1, 0.001))
 
 
 @pytest.mark.parametrize("family", ["gpt3", "t5", "mt5", "bert"])
@@ -145,8 +144,3 @@ def test_other_families_get_a_recipe(family: str) -> None:
     assert found["data"]["global_batch_size"] == base.model.batch.global_batch
     assert found["trainer"]["max_steps"] == base.max_steps
     assert yaml.safe_load(yaml.safe_dump(found)) == found
-
-
-def test_too_few_tokens_are_refused() -> None:
-    with pytest.raises(ConfigError, match="less than one step reads"):
-        base_config(model("gpt3", 5), plan(5, 1, 0.001))

@@ -51,12 +51,22 @@ def grid(**changes: Any) -> Grid:
     return Grid(degrees=Degrees(**{**start, **changes}))
 
 
-def test_the_order_is_nemo_s() -> None:
+def test_nemo_s_order_names_and_layers_of_the_user_are_kept() -> None:
     found = [
         (one.layout.tensor_parallel, one.layout.pipeline_parallel, one.layout.micro_batch)
         for one in candidates("gpt3/175b")
     ]
     assert found == [(8, stages, micro) for micro in (1, 2, 4) for stages in (4, 8, 16)]
+    one = NemoCandidate(layout=layout_of("tp=2 micro=4"))
+    gpt = search(family=Family("gpt3"), size_b=5)
+    start = "gpt3_5b_16nodes_tp_2_pp_1_cp_1_ep_1_mbs_4"
+    assert nemo1_name(gpt, 16, one) == (
+        f"{start}_act_ckpt_None_num_mbs_act_None_act_per_pipe_None"
+    )
+    assert nemo2_name(gpt, 16, one) == f"{start}_vp_None"
+    block = search(method="block", size_b=8, layers=24, gpus=64)
+    asked = grid(tensor_parallel=(8,), least_product=1, recompute_layers=(0, 1))
+    assert [one.recompute_layers for one in nemo_candidates(asked, block)] == [0, 1]
 
 
 def test_context_and_expert_parallelism_of_nemo2_s_own_tests_are_kept() -> None:
@@ -132,13 +142,6 @@ def test_recomputation_is_tried_as_nemo_does(case: dict[str, Any]) -> None:
     assert list(found.layers_per_pipeline) == case["act_ckpt_layers_per_pipeline"]
 
 
-def test_layers_that_a_user_gives_take_the_place_of_the_grid_s() -> None:
-    block = search(method="block", size_b=8, layers=24, gpus=64)
-    asked = grid(tensor_parallel=(8,), least_product=1, recompute_layers=(0, 1))
-    found = nemo_candidates(asked, block)
-    assert [one.recompute_layers for one in found] == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("minutes", "text"),
     [
@@ -153,16 +156,6 @@ def test_layers_that_a_user_gives_take_the_place_of_the_grid_s() -> None:
 def test_a_day_has_1440_minutes(minutes: int, text: str) -> None:
     """NVIDIA's tool takes 3600 minutes for a day."""
     assert minutes_limit(minutes) == text
-
-
-def test_runs_are_named_as_nemo_does() -> None:
-    one = NemoCandidate(layout=layout_of("tp=2 micro=4"))
-    gpt = search(family=Family("gpt3"), size_b=5)
-    start = "gpt3_5b_16nodes_tp_2_pp_1_cp_1_ep_1_mbs_4"
-    assert nemo1_name(gpt, 16, one) == (
-        f"{start}_act_ckpt_None_num_mbs_act_None_act_per_pipe_None"
-    )
-    assert nemo2_name(gpt, 16, one) == f"{start}_vp_None"
 
 
 @pytest.mark.parametrize("gpus", [8, 24, 1024])

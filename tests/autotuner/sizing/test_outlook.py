@@ -115,10 +115,16 @@ def test_a_micro_batch_is_a_power_of_two_that_divides_the_batch_or_leads_by_the_
         assert done.tokens_per_s >= BAND.slowest * free.tokens_per_s
 
 
-def test_an_odd_micro_batch_wins_only_by_more_than_the_band() -> None:
+def test_odd_micro_batches_win_by_more_than_the_band_and_losses_have_reasons() -> None:
     free, held, certain = (gpt(19, 5, slowest=slowest) for slowest in (None, 0.8, 0.999))
     assert (free.layout.micro_batch, held.layout.micro_batch) == (13, 1)
     assert certain.layout == free.layout
+    found = sensitivities(Goodput(), 1024, 10.0)
+    assert {one.name for one in found} == set(WHY)
+    moved = [abs(one.days_at_double - one.days_at_half) for one in found]
+    assert moved == sorted(moved, reverse=True)
+    none = replace(Goodput(), checkpoint_s=0.0, evaluation_share=0.0, other_share=0.0)
+    assert replace(none, gpu_hours_between_failures=1e12).share(1) == pytest.approx(1.0)
 
 
 def test_days_lie_in_their_band_and_cost_their_price() -> None:
@@ -129,21 +135,9 @@ def test_days_lie_in_their_band_and_cost_their_price() -> None:
     assert look(None).usd is None
 
 
-def test_each_assumption_has_its_sensitivity_and_a_reason() -> None:
-    found = sensitivities(Goodput(), 1024, 10.0)
-    assert {one.name for one in found} == set(WHY)
-    moved = [abs(one.days_at_double - one.days_at_half) for one in found]
-    assert moved == sorted(moved, reverse=True)
-
-
 @given(st.integers(1, 1 << 19))
 def test_goodput_is_a_share_that_falls_with_more_gpus(gpus: int) -> None:
     assert 0 < Goodput().share(2 * gpus) < Goodput().share(gpus) < 1
-
-
-def test_without_losses_nothing_is_lost() -> None:
-    none = replace(Goodput(), checkpoint_s=0.0, evaluation_share=0.0, other_share=0.0)
-    assert replace(none, gpu_hours_between_failures=1e12).share(1) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("restart", 1.0), ("other_share", 2.0)])

@@ -79,20 +79,14 @@ def test_points_of_one_kind_stand_as_predicted(slower: list[float]) -> None:
     assert order(slower, alike([0] * len(slower))) == list(range(len(slower)))
 
 
-def test_another_kind_comes_before_a_like_layout_unless_far_slower_or_too_large() -> None:
+def test_likeness_and_chance_to_fit_decide_what_comes_next() -> None:
     assert order([0.0, 0.05, 0.08], alike([0, 0, 1])) == [0, 2, 1]
     assert order([0.0, 0.05, 0.5], alike([0, 0, 1])) == [0, 1, 2]
     assert order([0.0, 0.1, 0.1], alike([0, 1, 2]), [1.0, 0.5, 1.0]) == [0, 2, 1]
-
-
-def test_what_hardly_fits_does_not_speak_against_its_like() -> None:
-    """1 and 2 are alike; whether 2 comes before 3 hangs on whether 1 fits."""
+    # 1 and 2 are alike; whether 2 comes before 3 hangs on whether 1 fits.
     slower, covariance = [0.0, 0.02, 0.09, 0.1], alike([0, 1, 1, 2])
     assert order(slower, covariance, [1.0, 1.0, 1.0, 1.0]).index(2) == 3
     assert order(slower, covariance, [1.0, 0.1, 1.0, 1.0]).index(2) < 3
-
-
-def test_errors_are_shared_by_likeness_and_by_expert_ranks() -> None:
     near, far = replace(PLAIN, micro_batch=4), replace(PLAIN, tensor_parallel=8, data_parallel=2)
     rows = LayoutColumns.from_layouts([PLAIN, near, far])
     covariance = error_covariance(rows, architecture())

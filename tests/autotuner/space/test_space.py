@@ -39,7 +39,7 @@ def free(name: str, *values: Any, stages: tuple[int, ...] | None = None) -> Knob
     return KnobChoice(name, values, ChoiceKind.FREE, stages)
 
 
-def listed(name: str, *values: Any, stages: tuple[int, ...] | None = None) -> KnobChoice:
+def list_of(name: str, *values: Any, stages: tuple[int, ...] | None = None) -> KnobChoice:
     return KnobChoice(name, values, ChoiceKind.LISTED, stages)
 
 
@@ -48,7 +48,7 @@ def least(*micro: KnobValue) -> KnobChoice:
 
 
 def micros(*values: KnobValue) -> KnobChoice:
-    return listed("micro_batch", *values)
+    return list_of("micro_batch", *values)
 
 
 def found_rows(found: SearchSpace) -> list[Candidate]:
@@ -68,13 +68,13 @@ def names(found: SearchSpace) -> list[str]:
 
 
 FREE_STAGES = free("zero_stage", 0, 1, 2, 3)
-TENSOR = listed("tensor_parallel", 1, 2, 4)
-PIPELINE = listed("pipeline_parallel", 1, 2)
+TENSOR = list_of("tensor_parallel", 1, 2, 4)
+PIPELINE = list_of("pipeline_parallel", 1, 2)
 
 stage_choices = st.sampled_from(
     (
         FREE_STAGES,
-        listed("zero_stage", 2, 3),
+        list_of("zero_stage", 2, 3),
         KnobChoice("zero_stage", (1,), ChoiceKind.PINNED),
     )
 )
@@ -116,7 +116,7 @@ def test_a_pinned_batch_admits_every_divisor(each: int, ranks: int) -> None:
     assert splits(space(least(1), on=f"dp={ranks} acc={each}")) == expected
 
 
-def bounded(low: int | None, high: int) -> dict[str, Any]:
+def within(low: int | None, high: int) -> dict[str, Any]:
     return {
         "settings": AutotuningSettings(
             min_train_micro_batch_size_per_gpu=low or 1, max_train_micro_batch_size_per_gpu=high
@@ -131,17 +131,17 @@ BELOW_IT, EVEN = [(2, 6), (3, 4), (4, 1), (4, 3)], [(2, 2), (2, 4), (3, 4), (4, 
 @rows(
     "choices, on, given, expected",
     {
-        "that are no power of two": ([least(1)], "acc=6", NOTHING, [(2, 3), (3, 2), (6, 1)]),
-        "within the settings": ([least(1)], "acc=8", bounded(2, 4), [(2, 4), (4, 2)]),
+        "of any divisor": ([least(1)], "acc=6", NOTHING, [(2, 3), (3, 2), (6, 1)]),
+        "within the settings": ([least(1)], "acc=8", within(2, 4), [(2, 4), (4, 2)]),
         "from the smallest by default": ([least()], "acc=8", NOTHING, [(2, 4), (4, 2), (8, 1)]),
         "below the user's too": ([least(4)], "micro=4 acc=2", NOTHING, [(1, 8), (2, 4), (8, 1)]),
-        "listed ones that divide": ([micros(1, 4, 8, 3)], "acc=8", NOTHING, [(4, 2), (8, 1)]),
+        "listed divisors": ([micros(1, 4, 8, 3)], "acc=8", NOTHING, [(4, 2), (8, 1)]),
         "listed accumulation": (
-            [listed("accumulation", 2, 4), least(1)],
+            [list_of("accumulation", 2, 4), least(1)],
             *("acc=8", NOTHING, [(2, 4), (4, 2)]),
         ),
         "at a maximum's batches": ([micros(2, 4, 3)], "micro=2 acc=2", UP_TO_26, BELOW_IT),
-        "at any batch": ([least(1)], "acc=4", ANY | bounded(None, 4), EVEN),
+        "at any batch": ([least(1)], "acc=4", ANY | within(None, 4), EVEN),
         "none without a choice": ([], "acc=8", NOTHING, []),
     },
 )
@@ -166,16 +166,16 @@ def test_the_smallest_micro_batch_to_try_is_the_users() -> None:
             + [f"z{n}_{split}" for n in (1, 2, 3) for split in ("gas2_tmbspg1", "gas1_tmbspg2")],
         ),
         "with listed stages on one rank": (
-            [listed("zero_stage", 0, 2)],
+            [list_of("zero_stage", 0, 2)],
             *("", ["z2_gas1_tmbspg1"]),
         ),
         "with further knobs": (
-            [listed("recompute", "none", "full"), least(1)],
+            [list_of("recompute", "none", "full"), least(1)],
             "dp=2 acc=2",
             ["z0_gas1_tmbspg2", "z0_acfull_gas2_tmbspg1", "z0_acfull_gas1_tmbspg2"],
         ),
         "with extras": (
-            [listed("reduce_bucket_size", 5, 7)],
+            [list_of("reduce_bucket_size", 5, 7)],
             *("reduce_bucket_size=5", ["z0_rbs7_gas1_tmbspg1"]),
         ),
         "with the baseline's value of other knobs": (
@@ -240,7 +240,7 @@ def test_free_stages_on_one_rank_are_left_out_by_rule() -> None:
 
 def test_a_value_that_a_knob_cannot_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="zero_stage is 5"):
-        space(listed("zero_stage", 5))
+        space(list_of("zero_stage", 5))
 
 
 def test_the_space_of_the_other_tests_has_four_stages_of_four_micro_batches() -> None:
@@ -252,7 +252,7 @@ def test_the_space_of_the_other_tests_has_four_stages_of_four_micro_batches() ->
     {
         "micro-batches that do not divide": ([micros(1, 4, 3)], "dp=2 acc=8", "global_batch", 1),
         "sequence parallelism without tensor ranks": (
-            [TENSOR, listed("sequence_parallel", False, True), micros(1)],
+            [TENSOR, list_of("sequence_parallel", False, True), micros(1)],
             *("dp=4", "sp_tp", 1),
         ),
         "fewer micro-batches than stages": (
@@ -260,7 +260,7 @@ def test_the_space_of_the_other_tests_has_four_stages_of_four_micro_batches() ->
             *("dp=2 acc=2", "stage_micro_batches", 1),
         ),
         "a split of another number of stages": (
-            [listed("pipeline_parallel", 2, 4), listed("pipeline_split", (1, 3)), micros(1)],
+            [list_of("pipeline_parallel", 2, 4), list_of("pipeline_split", (1, 3)), micros(1)],
             *("dp=4 acc=4", "split_parts", 1),
         ),
     },
@@ -275,12 +275,12 @@ def test_the_data_degree_and_the_accumulation_follow_from_a_tensor_degree() -> N
     found = layouts(space(TENSOR, micros(1), on="dp=4 acc=8"))
     degrees = [(one.tensor_parallel, one.data_parallel, one.accumulation) for one in found]
     assert degrees == [(4, 1, 32), (2, 2, 16)]
-    odd = layouts(space(listed("tensor_parallel", 1, 2, 3), least(1), on="dp=4"))
+    odd = layouts(space(list_of("tensor_parallel", 1, 2, 3), least(1), on="dp=4"))
     assert [one.data_parallel for one in odd] == [2, 2]
 
 
 def test_sequence_parallelism_is_searched_on_tensor_ranks_alone() -> None:
-    found = space(TENSOR, listed("sequence_parallel", False, True), micros(1), on="dp=4")
+    found = space(TENSOR, list_of("sequence_parallel", False, True), micros(1), on="dp=4")
     parallel = [one for one in layouts(found) if one.sequence_parallel]
     assert {one.tensor_parallel for one in parallel} == {2, 4}
 
@@ -295,10 +295,10 @@ def test_sequence_parallelism_is_searched_on_tensor_ranks_alone() -> None:
             "",
         ),
         "shards over a part of the data ranks": (
-            listed("reshard_after_forward", 2, stages=(3,)),
+            list_of("reshard_after_forward", 2, stages=(3,)),
             *("zero=3", "raf2", ""),
         ),
-        "replicas of shards": (listed("shard_ranks", True, 2, 4), "zero=3", "sr2", "sr4"),
+        "replicas of shards": (list_of("shard_ranks", True, 2, 4), "zero=3", "sr2", "sr4"),
     },
 )
 def test_knobs_are_searched_without_tensor_ranks(
@@ -312,7 +312,7 @@ def test_knobs_are_searched_without_tensor_ranks(
 
 
 def test_knobs_of_a_pipeline_are_searched_on_several_stages_alone() -> None:
-    chunks, schedule = listed("virtual_pipeline", 1, 2), free("pipeline_schedule", None, "gpipe")
+    chunks, schedule = list_of("virtual_pipeline", 1, 2), free("pipeline_schedule", None, "gpipe")
     found = found_rows(space(PIPELINE, chunks, schedule, micros(1), on="dp=4 acc=4"))
     kinds = {(c.layout.pipeline_parallel, c.layout.virtual_pipeline, c.extras) for c in found}
     assert kinds == {(2, 1, ()), (2, 1, (("pipeline_schedule", "gpipe"),)), (2, 2, ())}
@@ -328,20 +328,20 @@ def test_a_step_has_a_micro_batch_for_each_stage_unless_gpipe_runs() -> None:
 
 def test_a_split_counts_if_it_has_a_part_for_each_stage() -> None:
     split = KnobChoice("pipeline_split", ((1, 3),), ChoiceKind.PINNED)
-    stages = listed("pipeline_parallel", 2, 4)
+    stages = list_of("pipeline_parallel", 2, 4)
     found = layouts(space(stages, split, micros(1), on="dp=4 acc=4"))
     assert [one.pipeline_split for one in found] == [(1, 3)]
 
 
 def test_expert_ranks_are_data_parallel_ranks() -> None:
-    found = layouts(space(TENSOR, listed("expert_parallel", 1, 4), micros(1), on="dp=4"))
+    found = layouts(space(TENSOR, list_of("expert_parallel", 1, 4), micros(1), on="dp=4"))
     kept = {(one.tensor_parallel, one.expert_parallel) for one in found}
     assert (1, 4) in kept
     assert (2, 4) not in kept
 
 
 def test_a_split_is_tried_with_its_own_micro_batch_and_ranks() -> None:
-    uneven = listed("micro_batch_split", None, (5, 3), (3, 1))
+    uneven = list_of("micro_batch_split", None, (5, 3), (3, 1))
     found = names(space(TENSOR, uneven, micros(2, 4)))
     assert {name for name in found if "uneven" in name} == {
         "z0_uneven5.3_gas2_tmbspg4",
@@ -350,7 +350,7 @@ def test_a_split_is_tried_with_its_own_micro_batch_and_ranks() -> None:
 
 
 def test_listed_layers_are_of_full_recomputation_alone() -> None:
-    modes, layers = listed("recompute", *Recompute), listed("recompute_layers", 1, 2)
+    modes, layers = list_of("recompute", *Recompute), list_of("recompute_layers", 1, 2)
     found = names(space(modes, layers, micros(1)))
     kinds = {name.partition("_ac")[2].partition("_gas")[0] for name in found}
     assert kinds == {"sel", "full_acl1", "full_acl2"}

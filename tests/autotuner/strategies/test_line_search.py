@@ -30,9 +30,12 @@ def search(
     return [one.micro_batch for one in tried], best.micro_batch if best else 0
 
 
-def test_a_search_starts_at_the_predicted_largest_or_in_the_middle() -> None:
+def test_a_search_starts_in_the_middle_and_bisects_the_edge_of_memory() -> None:
     assert next_micro_batch(range(1, 65), (), start=24) == 24
     assert next_micro_batch([1, 2, 4, 8, 16], ()) == 4
+    trials, best = search(list(range(1, 65)), fits=27, half=200.0, start=16)
+    assert best in (25, 26, 27)
+    assert len(trials) <= 8
 
 
 def test_what_ran_or_was_full_decides_the_next_micro_batch() -> None:
@@ -118,12 +121,6 @@ def test_no_value_of_a_curve_that_bends_down_exceeds_its_bound(
             between = len(known) == 2 and value < top  # within an octave: taken for no better
             least = max(bound.log_speed, math.log(reached))
             assert between or math.log(speed(value)) <= least + 1e-9
-
-
-def test_the_edge_of_memory_is_bisected_by_values_that_are_no_powers_of_two() -> None:
-    trials, best = search(list(range(1, 65)), fits=27, half=200.0, start=16)
-    assert best in (25, 26, 27)
-    assert len(trials) <= 8
 
 
 @given(

@@ -79,33 +79,24 @@ def test_micro_batches_are_beyond_saturation_once_throughput_is_flat() -> None:
     assert {stage for stage, _ in beyond(table, found)} == {0}
 
 
-def test_a_curve_that_cannot_come_near_the_best_of_another_is_beyond() -> None:
+def test_curves_are_beyond_by_the_best_of_others_and_by_memory() -> None:
     table, found = curves(0, 1)
     tell(found, split(8, 1), 1.0)
     tell(found, split(12, 1), 0.9)
     assert (1, 24) not in beyond(table, found)
     tell(found, split(24, 0), 0.1)
     assert (1, 24) in beyond(table, found)
-
-
-def test_above_what_was_full_memory_decides_and_not_the_knee() -> None:
     table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(12), 1.0)
     tell(found, split(16), out_of_memory())
     assert {micro for _, micro in beyond(table, found)}.isdisjoint({24, 48})
-
-
-def test_the_users_own_micro_batch_is_a_point_of_its_curve_though_it_is_no_candidate() -> None:
     table = CandidateTable.from_candidates([split(micro) for micro in SIZES if micro != 8])
     found = MicroBatchCurves(table, THROUGHPUT, (split(8),))
     tell(found, split(8), 1.0)
     tell(found, split(12), 1.0)
     assert len(found.beyond_C) == len(table)
     assert found.beyond_C.any()
-
-
-def test_a_second_attempt_that_ran_counts_for_more_than_a_first_that_was_full() -> None:
     table, found = curves(0)
     tell(found, split(8), out_of_memory(free=False))
     tell(found, split(8), 1.0)
@@ -124,7 +115,7 @@ def test_where_the_batch_may_change_micro_batches_with_as_much_accumulation_are_
     assert not found.beyond_C[4:].any()
 
 
-def test_what_a_closed_curve_could_gain_is_unsure_by_more_than_its_two_trials() -> None:
+def test_gains_of_closed_curves_are_as_unsure_as_their_trials() -> None:
     table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(16), 1.0)
@@ -135,9 +126,6 @@ def test_what_a_closed_curve_could_gain_is_unsure_by_more_than_its_two_trials() 
     assert gains.log_C[next_one] == pytest.approx(0.0)
     assert gains.doubt_C[next_one] == pytest.approx(np.sqrt((1 + beyond) ** 2 + beyond**2 + 1))
     assert gains.at_most_C(0.98)[next_one] > 0.1
-
-
-def test_on_a_noisier_machine_more_may_be_gained() -> None:
     table, found = curves(0)
     tell(found, split(8), 1.0)
     tell(found, split(16), 1.0)
@@ -145,9 +133,6 @@ def test_on_a_noisier_machine_more_may_be_gained() -> None:
     noisy = replace(PRIOR, between=2 * PRIOR.between)
     usual, more = (found.gains(noise).at_most_C(0.98)[row] for noise in (PRIOR, noisy))
     assert more == pytest.approx(2 * usual)
-
-
-def test_gains_are_those_of_known_curves() -> None:
     _, found = curves(0)
     assert np.isinf(found.gains().at_most_C(0.98)).all()
     _, found = curves(0)
@@ -157,28 +142,19 @@ def test_gains_are_those_of_known_curves() -> None:
     assert np.array_equal(found.gains().take(some).log_C, found.gain_C[some])
 
 
-def test_a_curve_begins_with_what_was_best_in_another_one() -> None:
+def test_curves_offer_the_best_first_and_wait_for_what_runs() -> None:
     table, found = curves(0, 1)
     for micro, step_s in ((8, 1.0), (12, 0.9), (16, 0.89)):
         tell(found, split(micro), step_s)
     stage_one = [row for row in found.next_rows(np.arange(len(table)), None) if row >= len(SIZES)]
     assert [int(table["micro_batch"][row]) for row in stage_one] == [16]
-
-
-def test_the_curve_of_the_best_one_offers_first() -> None:
     table, found = curves(0, 1, 2)
     tell(found, split(4, stage=1), 1.0)
     first = int(found.next_rows(np.arange(len(table)), None)[0])
     assert int(table["zero_stage"][first]) == 1
-
-
-def test_a_curve_waits_for_what_runs_in_it() -> None:
     table, found = curves(0, 1)
     offered = found.next_rows(np.arange(1, len(table)), None, busy=[0])
     assert {int(table["zero_stage"][row]) for row in offered} == {1}
-
-
-def test_rows_are_offered_from_those_that_may_be_tried() -> None:
     table, found = curves(0)
     small = np.flatnonzero(table["micro_batch"] < 4)
     assert set(found.next_rows(small, None).tolist()) <= set(small.tolist())

@@ -64,16 +64,13 @@ def test_the_sampler_learns_which_side_is_faster() -> None:
     assert found.count((1,)) >= 8
 
 
-def test_failures_are_constraints_or_have_no_value() -> None:
+def test_trials_have_their_memory_as_a_constraint() -> None:
     kept = tell((measure(0, 1, 1.0), measure(1, 2, 8.0), failure(2, 3)))
     assert kept[2].constraints["memory"] == pytest.approx(0.3)
     assert kept[2].value == max(one.value for one in kept[:2])
     assert all(one.constraints["memory"] <= 0 for one in kept[:2])
     kept = tell((measure(0, 1, 1.0), failure(1, 2, FailureKind.CRASHED)))
     assert (kept[1].state.name, kept[1].value) == ("FAIL", None)
-
-
-def test_a_trial_that_fits_has_its_room_as_a_constraint_that_is_met() -> None:
     memory = MemoryUse(free_before_bytes=100, peak_bytes=80, limit_bytes=100)
     one = measure(0, 1, 1.0)
     assert one.measurement is not None

@@ -29,8 +29,6 @@ def test_earlier_times_are_scaled_to_what_was_measured_then_and_now() -> None:
     times = {r.trial.candidate.layout.micro_batch: r.outcome.mean_step_s for r in found}  # type: ignore[union-attr]
     assert times == {2: 3.0, 4: 1.0, 8: 12.0, 16: 24.0}
 
-
-def test_each_studys_times_are_scaled_by_its_own_and_the_median_counts() -> None:
     def took(study: str, own_s: float, step_s: float) -> tuple[PastTime, ...]:
         times = ((1, own_s), (4, step_s))
         return tuple(
@@ -39,15 +37,15 @@ def test_each_studys_times_are_scaled_by_its_own_and_the_median_counts() -> None
         )
 
     past = (*took("quiet", 1.0, 2.0), *took("busy", 3.0, 6.6), *took("one trial busy", 1.0, 9.0))
-    (found,) = as_records(past, POOL, EQUAL, (now(0, 1, 0.5),))
-    assert found.measurement is not None
-    assert found.measurement.mean_step_s == pytest.approx(1.1)
-
-
-def test_earlier_times_count_only_beside_what_was_measured_then_and_now() -> None:
+    (only,) = as_records(past, POOL, EQUAL, (now(0, 1, 0.5),))
+    assert only.measurement is not None
+    assert only.measurement.mean_step_s == pytest.approx(1.1)
     assert as_records(PAST, POOL, EQUAL, (now(0, 3, 1.5),)) == ()
     found = as_records(PAST, POOL, EQUAL, (now(0, 1, 1.5), now(1, 4, 9.0)))
     assert 4 not in {record.trial.candidate.layout.micro_batch for record in found}
+    assert times_of((now(0, 2, 4.0),)) == (
+        PastTime(candidate=Candidate(layout=Layout(micro_batch=2)), step_s=4.0),
+    )
 
 
 @pytest.mark.parametrize("tuner", ["model_based", "xgboost"])
@@ -71,9 +69,3 @@ def test_the_same_past_gives_the_same_proposals() -> None:
         for _ in range(3)
     }
     assert len(found) == 1
-
-
-def test_only_what_was_measured_is_kept() -> None:
-    assert times_of((now(0, 2, 4.0),)) == (
-        PastTime(candidate=Candidate(layout=Layout(micro_batch=2)), step_s=4.0),
-    )

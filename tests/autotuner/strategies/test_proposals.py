@@ -53,11 +53,8 @@ def propose(
     return search.propose(Ask(pool=table, predictions=told, **given))
 
 
-def test_grid_search_takes_the_pool_in_order() -> None:
+def test_grid_and_random_search_take_the_pool_in_order_or_draw_anew() -> None:
     assert load_strategy("gridsearch").propose(Ask(pool=pool(3, 1, 2), count=2)) == (0, 1)
-
-
-def test_random_search_draws_anew_for_each_trial() -> None:
     history = [tuple(measure(n, 99, 1.0) for n in range(count)) for count in range(6)]
     search = load_strategy("random")
     firsts = {search.propose(Ask(pool=pool(*range(1, 9)), history=h)) for h in history}
@@ -88,19 +85,29 @@ def test_without_predictions_the_model_goes_on_from_what_ran_towards_what_may_fi
     assert 2 not in found
 
 
-def test_the_model_learns_which_side_is_faster() -> None:
+def test_the_model_learns_from_measurements_and_wrong_predictions() -> None:
     history = tuple(measure(n, micro, 1.0) for n, micro in enumerate((1, 2, 4, 8, 16, 32)))
     found = propose(pool(3, 12, 64), history=history, count=3)
     assert found == (2, 1, 0)
-
-
-def test_the_model_keeps_a_prediction_that_is_wrong_by_one_factor() -> None:
     history = tuple(
         measure(n, micro, 3.0 * predicted_s, predicted_s)
         for n, (micro, predicted_s) in enumerate(((1, 1.0), (2, 1.0), (4, 4.0)))
     )
     found = propose(pool(8, 16, 32), predictions(9.0, 14.0, 40.0), history=history, count=3)
     assert found == (1, 0, 2)
+    sizes_s = ((1, 1.0), (3, 1.0), (64, 0.5), (48, 0.5))
+    history = tuple(measure(n, *size_s, 1.0) for n, size_s in enumerate(sizes_s))
+    found = propose(
+        pool(2, 32), predictions(1.0, 1.0), history=history, count=2, objective=LATENCY
+    )
+    assert found == (1, 0)
+    # Odd micro-batches take half as much again.
+    odd = [m for m in range(1, 201) if m % 2]
+    history = tuple(
+        measure(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
+    )
+    found = propose(pool(20, 180), predictions(20.0, 180.0), history=history, count=2)
+    assert found == (1, 0)
 
 
 def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +129,19 @@ def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
     return prediction_table(steps_s, peaks_bytes, band=0.1, limit_bytes=1000.0)
 
 
-def test_failures_alone_leave_the_order_of_the_predictions() -> None:
+def test_failures_and_short_trials_decide_between_equal_predictions() -> None:
     failure = Failure(kind=FailureKind.CRASHED, detail="")
     crashed = launch(trial_of(0, candidate(9)), FailedTrial(failure=failure))
     found = propose(
         pool(1, 2), predictions(2.0, 1.0), history=(crashed,), count=2, objective=LATENCY
     )
     assert found == (1, 0)
+    # Two micro-batches promise the same per sample; steps of the larger one take longer.
+    history = tuple(
+        replace(measure(n, m, 0.1 * m, 0.1 * m), wall_s=0.1 * m) for n, m in enumerate((1, 2))
+    )
+    found = propose(pool(64, 4), predictions(6.4, 0.4), history=history)
+    assert found == (1,)
 
 
 def test_candidates_that_hardly_fit_wait_until_their_gain_is_worth_the_risk() -> None:
@@ -136,15 +149,6 @@ def test_candidates_that_hardly_fit_wait_until_their_gain_is_worth_the_risk() ->
     assert propose(pool(1, 2), fast_but_full, count=2, objective=LATENCY) == (1, 0)
     far_faster = limit(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
     assert propose(pool(1, 2, 3), far_faster, objective=LATENCY) == (0,)
-
-
-def test_measurements_far_below_their_predictions_draw_the_search_to_its_neighbours() -> None:
-    sizes_s = ((1, 1.0), (3, 1.0), (64, 0.5), (48, 0.5))
-    history = tuple(measure(n, *size_s, 1.0) for n, size_s in enumerate(sizes_s))
-    found = propose(
-        pool(2, 32), predictions(1.0, 1.0), history=history, count=2, objective=LATENCY
-    )
-    assert found == (1, 0)
 
 
 def test_a_batch_and_running_trials_spread_over_regions() -> None:
@@ -163,25 +167,6 @@ def test_a_batch_and_running_trials_spread_over_regions() -> None:
         rows, predictions(1.0, 1.0), history=history, pending=running, objective=LATENCY
     )
     assert beside != alone
-
-
-def test_a_slow_trial_must_promise_more_than_a_short_one() -> None:
-    """Two micro-batches promise the same per sample; steps of the larger one take longer."""
-    history = tuple(
-        replace(measure(n, m, 0.1 * m, 0.1 * m), wall_s=0.1 * m) for n, m in enumerate((1, 2))
-    )
-    found = propose(pool(64, 4), predictions(6.4, 0.4), history=history)
-    assert found == (1,)
-
-
-def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
-    """Odd micro-batches take half as much again."""
-    odd = [m for m in range(1, 201) if m % 2]
-    history = tuple(
-        measure(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
-    )
-    found = propose(pool(20, 180), predictions(20.0, 180.0), history=history, count=2)
-    assert found == (1, 0)
 
 
 def test_rows_without_a_prediction_are_as_good_as_their_like() -> None:

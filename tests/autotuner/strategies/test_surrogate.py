@@ -47,39 +47,30 @@ def learn(knobs: int, seconds: Floats, *, predicted_s: float | None = None) -> B
     return learn_costs(pool, predictions, costs(pool, predictions, records, OBJECTIVE), 1)
 
 
-def test_a_switch_is_learned_from_twelve_measurements() -> None:
+def test_a_switch_and_shared_factors_are_learned() -> None:
     mean_C = learn(5, switch(5)[:12]).mean_C
     slow = switch(5)[12:] > 5.0
     assert mean_C[12:][slow].min() > mean_C[12:][~slow].max()
-
-
-def test_factors_are_shared_by_all_rows() -> None:
     belief = learn(5, np.full(3, 3.0), predicted_s=1.0)
     assert np.allclose(belief.mean_C, np.log(3.0), atol=0.01)
     assert belief.spread_C.max() < BAND
     belief = learn(0, np.array([2.0]), predicted_s=1.0)
     assert belief.mean_C[0] == pytest.approx(np.log(2.0), abs=0.01)
+    first = learn(7, switch(7)[:20]).mean_C
+    surrogate._fit.cache_clear()
+    assert np.array_equal(first, learn(7, switch(7)[:20]).mean_C)
 
 
-def test_measurements_make_all_rows_surer_if_they_agree() -> None:
+def test_measured_rows_make_similar_rows_surer_if_they_agree() -> None:
     wild = np.array([1.0, 9.0, 0.1, 9.0])
     assert learn(5, wild, predicted_s=1.0).spread_C.min() > BAND
     few, many = (learn(5, np.ones(count), predicted_s=1.0) for count in (3, 12))
     assert many.spread_C.max() < few.spread_C.min() < BAND
-
-
-def test_a_row_that_counts_as_measured_makes_similar_rows_surer_and_moves_none() -> None:
     before = learn(5, switch(5)[:8])
     after = before.after(20)
     assert np.array_equal(before.mean_C, after.mean_C)
     assert (after.spread_C <= before.spread_C + 1e-12).all()
     assert after.spread_C[20] < before.spread_C[20]
-
-
-def test_the_same_records_give_the_same_belief() -> None:
-    first = learn(7, switch(7)[:20]).mean_C
-    surrogate._fit.cache_clear()
-    assert np.array_equal(first, learn(7, switch(7)[:20]).mean_C)
 
 
 def test_in_a_long_study_trees_are_fitted_for_some_trials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,8 @@ def test_beliefs_narrow_with_each_measurement_in_any_order_and_surprise_beyond(
         ErrorBelief.before(alike, effect_scale(0.3, over_nodes=True)),
     )
     assert wide.spread(0) == pytest.approx(0.3)
-    row, log = np.array([0]), np.array([0.1])
-    assert wide.after(row, log).mean_R[0] > usual.after(row, log).mean_R[0]
+    seen = np.array([0]), np.array([0.1])
+    assert wide.after(*seen).mean_R[0] > usual.after(*seen).mean_R[0]
     assert wide.noise == usual.noise
     belief, rows = ErrorBelief.before(alike), np.array([0, 1, 2])
     assert np.abs(belief.surprises(rows, np.array([0.1, 0.11, 0.1]))).max() < SURPRISE
