@@ -47,7 +47,7 @@ def choice(user: UserSettings, knob: str) -> KnobChoice:
     return next(choice for choice in user.choices if choice.knob == knob)
 
 
-def listed(values: list[int], **more: Any) -> dict[str, Any]:
+def sizes_of(values: list[int], **more: Any) -> dict[str, Any]:
     return {MICRO: values, **more}
 
 
@@ -67,11 +67,11 @@ PIPES = {"pipeline": [1, 2], "pipeline_schedule": "gpipe", "pipeline_split": [1,
         ),
         ({"autotuning": {"max_train_batch_size": 64}}, {"pinned": None, "maximum": 64}),
         ({MICRO: 3, STEPS: 4}, {"pinned": 24}),
-        (listed([1, 2, 4]), {"pinned": 2}),
-        (listed([4, 1]), {"pinned": 8}),
-        (listed([4]), {"pinned": 8}),
-        (listed([1, 2], **{STEPS: 3}), {"pinned": None, "accumulation?": (3,)}),
-        (listed([1, 2], train_batch_size=8), {"pinned": 8, "accumulation": 4}),
+        (sizes_of([1, 2, 4]), {"pinned": 2}),
+        (sizes_of([4, 1]), {"pinned": 8}),
+        (sizes_of([4]), {"pinned": 8}),
+        (sizes_of([1, 2], **{STEPS: 3}), {"pinned": None, "accumulation?": (3,)}),
+        (sizes_of([1, 2], train_batch_size=8), {"pinned": 8, "accumulation": 4}),
         ({}, {"tensor_parallel?": (), "sequence_parallel?": ()}),
         ({"parallelism": "all"}, {"tensor_parallel?": (1, 2), "tensor_parallel": 1}),
         ({"parallelism": {"tensor": "all"}}, {"tensor_parallel?": (1, 2)}),
