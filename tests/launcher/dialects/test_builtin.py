@@ -18,7 +18,8 @@ from .sources import facts_of, require_facts
 
 MICRO, STEPS = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 ZERO = "zero_optimization"
-ANY = {"allow_global_batch_change": True}
+ANY: dict[str, Any] = {"allow_global_batch_change": True}
+NO_STAGE: tuple[dict[str, Any], ...] = ({MICRO: 1}, {ZERO: "all"}, {ZERO: {}})
 
 
 def source(document: dict[str, Any], *arguments: str, space: str = "") -> ScriptSource:
@@ -120,7 +121,7 @@ def test_the_flag_lets_the_global_batch_change(document: dict[str, Any]) -> None
     [
         *(
             (document, "zero_stage", (0, 1, 2, 3), ChoiceKind.FREE)
-            for document in ({MICRO: 1}, {ZERO: "all"}, {ZERO: {}}, {ZERO: {"stage": "all"}})
+            for document in (*NO_STAGE, {ZERO: {"stage": "all"}})
         ),
         ({ZERO: {"stage": [2, 3]}}, "zero_stage", (2, 3), ChoiceKind.LISTED),
         ({ZERO: {"stage": 1}}, "zero_stage", (1,), ChoiceKind.PINNED),

@@ -208,7 +208,7 @@ def test_the_default_file_of_accelerate_is_read(
 def test_numbers_of_accelerates_deepspeed_file_are_the_ones_that_count(
     stage: object, steps: object, variables: tuple[str, str]
 ) -> None:
-    document = {"zero_optimization": {"stage": stage}}
+    document: dict[str, object] = {"zero_optimization": {"stage": stage}}
     document |= {"gradient_accumulation_steps": steps} if steps else {}
     Path("ds.json").write_text(json.dumps(document))
     words = "--use_deepspeed --deepspeed_config_file ds.json --zero_stage=2"
