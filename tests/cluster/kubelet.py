@@ -1,9 +1,9 @@
 """A node agent that runs pods as processes of this machine, for tests: no images, no volumes.
 
-It speaks to any API server. Each pod has process numbers and a host name of its own, and names of
+It speaks to any API server. Each pod has its own process numbers and host name, and names of
 the other pods of its Service in ``/etc/hosts``; it sees this machine's files. An image whose name
 begins with ``missing`` cannot be pulled; one named ``elsewhere`` does not see our folders. GPUs
-are those of a stand-in for ``nvidia-smi``.
+are listed by a stand-in for ``nvidia-smi``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Hosts of the cluster tests: network namespaces on one bridge, each with an sshd of its own.
+"""Hosts of the cluster tests: network namespaces on one bridge, each with its own sshd.
 
-They share processes and files, so that "kill a host" is to kill what its namespace holds.
+They share processes and files, so that "kill a host" kills what its namespace holds.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Hosts:
         return [int(pid) for pid in pids if b"sshd" not in _command(pid)]
 
     def run_script(self, script: str) -> bool:
-        """True if it runs on every one of them."""
+        """True if it runs on every host."""
         word = script.encode()
         return all(
             any(word in _command(str(pid)).split(b"\0") for pid in self.processes(name))

@@ -98,7 +98,7 @@ def _variables(folder: Path) -> dict[str, str]:
 def running(nodes: int = 3, *, cpus: int = 2, gpus: int = 0) -> Iterator[Ray]:
     """Bring one up, and take it down with all its jobs.
 
-    Its GPUs are those of a stand-in for nvidia-smi.
+    A stand-in for nvidia-smi lists its GPUs.
     """
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # paths of its sockets must be short
     if gpus:

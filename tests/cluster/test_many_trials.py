@@ -42,7 +42,7 @@ class Rank(NamedTuple):
     end_s: float
 
     def disturbs(self, other: Rank) -> bool:
-        """True if another trial had one of its GPUs at the same time."""
+        """True if another trial had a GPU of this one at the same time."""
         is_beside = self.host == other.host and self.trial != other.trial
         at_once = self.start_s < other.end_s and other.start_s < self.end_s
         return is_beside and at_once and bool(_gpus(self) & _gpus(other))

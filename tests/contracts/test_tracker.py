@@ -1,6 +1,6 @@
 """The contract of trackers, read back with their own libraries. A new one adds a row to KINDS.
 
-Each works in a process of its own, as in a tune.
+Each works in a separate process, as in a tune.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def cpu_s(words: list[str]) -> float:
     ("words", "most_s"), [(["--help"], 0.3), (["tune", "--help"], 0.5), (["plan", "--help"], 0.5)]
 )
 def test_help_takes_little_cpu(words: list[str], most_s: float) -> None:
-    """Of other verbs it waits for no numeric library, as the next test shows."""
+    """The help of other verbs waits for no numeric library, as the next test shows."""
     assert any(cpu_s(words) < most_s for _ in range(3))
 
 
@@ -94,7 +94,7 @@ ASKED = [
     next(line for line in examples(verb) if " -- " not in line)
     for verb in ("fit", "plan", "recommend")
 ]
-"""Of each verb one; their flags are read by the test above."""
+"""An example of each verb; the test above reads the flags of the others."""
 
 
 @pytest.mark.parametrize("line", ASKED)

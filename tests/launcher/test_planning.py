@@ -1,6 +1,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -249,7 +250,7 @@ def test_the_flags_of_a_request_are_the_same_request_and_start_the_same_ranks(
     again = parse_request([*launch_flags(request), request.script, *request.script_args])
     assert replace(again, argv=(), notes=()) == request
     if request.kind != "script":
-        here = {"binds_cores": False, "cores": None, "rank_log_folder": None}
+        here: dict[str, Any] = {"binds_cores": False, "cores": None, "rank_log_folder": None}
         meeting = replace(request.rendezvous, port=request.rendezvous.port or 29501)
         hosts = replace(request.hosts, standalone=False)
         plans = [

@@ -18,7 +18,8 @@ from .sources import facts_of, require_facts
 
 MICRO, STEPS = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 ZERO = "zero_optimization"
-ANY = {"allow_global_batch_change": True}
+ANY: dict[str, Any] = {"allow_global_batch_change": True}
+NO_STAGE: tuple[dict[str, Any], ...] = ({MICRO: 1}, {ZERO: "all"}, {ZERO: {}})
 
 
 def source(document: dict[str, Any], *arguments: str, space: str = "") -> ScriptSource:
@@ -47,7 +48,7 @@ def choice(user: UserSettings, knob: str) -> KnobChoice:
     return next(choice for choice in user.choices if choice.knob == knob)
 
 
-def listed(values: list[int], **more: Any) -> dict[str, Any]:
+def sizes_of(values: list[int], **more: Any) -> dict[str, Any]:
     return {MICRO: values, **more}
 
 
@@ -67,11 +68,11 @@ PIPES = {"pipeline": [1, 2], "pipeline_schedule": "gpipe", "pipeline_split": [1,
         ),
         ({"autotuning": {"max_train_batch_size": 64}}, {"pinned": None, "maximum": 64}),
         ({MICRO: 3, STEPS: 4}, {"pinned": 24}),
-        (listed([1, 2, 4]), {"pinned": 2}),
-        (listed([4, 1]), {"pinned": 8}),
-        (listed([4]), {"pinned": 8}),
-        (listed([1, 2], **{STEPS: 3}), {"pinned": None, "accumulation?": (3,)}),
-        (listed([1, 2], train_batch_size=8), {"pinned": 8, "accumulation": 4}),
+        (sizes_of([1, 2, 4]), {"pinned": 2}),
+        (sizes_of([4, 1]), {"pinned": 8}),
+        (sizes_of([4]), {"pinned": 8}),
+        (sizes_of([1, 2], **{STEPS: 3}), {"pinned": None, "accumulation?": (3,)}),
+        (sizes_of([1, 2], train_batch_size=8), {"pinned": 8, "accumulation": 4}),
         ({}, {"tensor_parallel?": (), "sequence_parallel?": ()}),
         ({"parallelism": "all"}, {"tensor_parallel?": (1, 2), "tensor_parallel": 1}),
         ({"parallelism": {"tensor": "all"}}, {"tensor_parallel?": (1, 2)}),
@@ -120,7 +121,7 @@ def test_the_flag_lets_the_global_batch_change(document: dict[str, Any]) -> None
     [
         *(
             (document, "zero_stage", (0, 1, 2, 3), ChoiceKind.FREE)
-            for document in ({MICRO: 1}, {ZERO: "all"}, {ZERO: {}}, {ZERO: {"stage": "all"}})
+            for document in (*NO_STAGE, {ZERO: {"stage": "all"}})
         ),
         ({ZERO: {"stage": [2, 3]}}, "zero_stage", (2, 3), ChoiceKind.LISTED),
         ({ZERO: {"stage": 1}}, "zero_stage", (1,), ChoiceKind.PINNED),

@@ -95,9 +95,18 @@ def test_every_documented_block_tries_more_than_one_micro_batch(
     assert len({micro for micro, _ in sizes(user)}) > 1
 
 
-def test_model_parallelism_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"autotuning\.mp_size is 2, but only data parallelism"):
-        read(tmp_path, {"autotuning": {"mp_size": 2}}, *TRAINING)
+@pytest.mark.parametrize(
+    ("block", "says"),
+    [
+        ({"autotuning": {"mp_size": 2}}, r"autotuning\.mp_size is 2, but only data parallelism"),
+        ({"train_batch_size": [8, 16]}, r"train_batch_size is \[8, 16\], but is never searched"),
+    ],
+)
+def test_what_trainer_cannot_search_is_refused(
+    tmp_path: Path, block: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read(tmp_path, block, *TRAINING)
 
 
 @pytest.mark.parametrize(

@@ -312,7 +312,7 @@ with open("/proc/self/status") as status:
 
 def test_a_rank_inherits_no_descriptor_but_the_three(lab: Lab) -> None:
     lab.run("print(sorted(os.listdir('/proc/self/fd')))")
-    # the fourth is the one that lists them
+    # the fourth lists them
     assert (lab.folder / "stdout.log").read_text() == "['0', '1', '2', '3']\n"
 
 

@@ -29,6 +29,8 @@ fsdp_config:
   fsdp_transformer_layer_cls_to_wrap: Block
 """
 LR = ("--lr", "1")
+ALONE, WITH_RANKS = ({"alone": is_alone} for is_alone in (True, False))
+VARIABLES = {"variables": (("A", "1"), ("B", "c=d"))}
 MULTIPROCESSING = "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n"
 
 
@@ -77,12 +79,12 @@ def launch(*words: str) -> LaunchRequest:
             "-- python -Om pkg.train -W 1",
             {"kind": "module", "script": "pkg.train", "python_flags": ("-O",)},
         ),
-        ("-- env A=1 B=c=d python t.py", {"alone": True, "variables": (("A", "1"), ("B", "c=d"))}),
-        ("-- A=1 B=c=d python t.py", {"alone": True, "variables": (("A", "1"), ("B", "c=d"))}),
-        (f"python3.{sys.version_info.minor} t.py --lr 1", {"alone": True, "script_args": LR}),
-        ("--num_gpus=2 -- python t.py", {"alone": False}),
-        ("--no_python python t.py", {"alone": False}),
-        ("-- python -m torch.distributed.run t.py", {"alone": False}),
+        ("-- env A=1 B=c=d python t.py", ALONE | VARIABLES),
+        ("-- A=1 B=c=d python t.py", ALONE | VARIABLES),
+        (f"python3.{sys.version_info.minor} t.py --lr 1", ALONE | {"script_args": LR}),
+        ("--num_gpus=2 -- python t.py", WITH_RANKS),
+        ("--no_python python t.py", WITH_RANKS),
+        ("-- python -m torch.distributed.run t.py", WITH_RANKS),
         ("-- uv run --frozen python t.py", {"python": "/envs/own/bin/python"}),
         ("-- uv run --frozen torchrun t.py", {"python": "/envs/own/bin/python"}),
     ],
@@ -206,7 +208,7 @@ def test_the_default_file_of_accelerate_is_read(
 def test_numbers_of_accelerates_deepspeed_file_are_the_ones_that_count(
     stage: object, steps: object, variables: tuple[str, str]
 ) -> None:
-    document = {"zero_optimization": {"stage": stage}}
+    document: dict[str, object] = {"zero_optimization": {"stage": stage}}
     document |= {"gradient_accumulation_steps": steps} if steps else {}
     Path("ds.json").write_text(json.dumps(document))
     words = "--use_deepspeed --deepspeed_config_file ds.json --zero_stage=2"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, ResultsFolderError
 from autoconf_launch.launcher.results import FolderState, read_results
 from autoconf_launch.launcher.results.lease import Lease
 
@@ -27,6 +27,12 @@ def test_a_folder_that_is_held_is_running_whatever_summary_it_has(tmp_path: Path
     finish(write_folder(tmp_path))
     with Lease(tmp_path / "controller.lease"):
         assert read_results(tmp_path).state is FolderState.RUNNING
+
+
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    (write_folder(tmp_path) / "journal.jsonl").write_bytes(b"no json\n{}\n")
+    with pytest.raises(ResultsFolderError, match="line 1 of"):
+        read_results(tmp_path)
 
 
 def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
