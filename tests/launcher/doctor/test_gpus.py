@@ -33,7 +33,7 @@ A100 = "NVIDIA A100-SXM4-80GB"
 IMPOSSIBLE = f"multiplies at 597 TFLOP/s, above the peak of {A100} (312)"
 
 
-def throttled(reasons: int) -> GpuCheck:
+def with_throttle(reasons: int) -> GpuCheck:
     return replace(H100, state=GpuState(slot=0, throttle_reasons=reasons))
 
 
@@ -47,9 +47,9 @@ def throttled(reasons: int) -> GpuCheck:
             ("GPU 3 of host a multiplies at ", "50 % of", "(at 900 MHz)"),
         ),
         (replace(H100, name=A100), 597e12 / USUAL_PACE, (IMPOSSIBLE,)),
-        (throttled(0x1), 1.0, ()),
-        (throttled(0x4), 1.0, ()),
-        *((throttled(reasons), 1.0, ("is throttled",)) for reasons in (0x8, 0x20, 0x40, 0x84)),
+        (with_throttle(0x1), 1.0, ()),
+        (with_throttle(0x4), 1.0, ()),
+        *((with_throttle(reasons), 1.0, ("is throttled",)) for reasons in (0x8, 0x20, 0x40, 0x84)),
         (replace(H100, uncorrected_errors=2), 1.0, ("2 uncorrected memory errors",)),
         (replace(H100, repair_pending=True), 1.0, ("reset it",)),
         (replace(H100, users=("python3 (process 7, 1 MiB)",)), 1.0, ("also used by python3",)),

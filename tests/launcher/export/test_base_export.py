@@ -122,7 +122,7 @@ def test_what_a_framework_cannot_say_stands_at_the_top() -> None:
     assert exported.text.startswith("# not expressed: ")
 
 
-def changed(path: tuple[str, ...], value: Any) -> RawConfig:
+def edit(path: tuple[str, ...], value: Any) -> RawConfig:
     document = base("gpt3")
     return document.without(path) if value is None else document.with_value(path, value)
 
@@ -130,14 +130,14 @@ def changed(path: tuple[str, ...], value: Any) -> RawConfig:
 @pytest.mark.parametrize(
     ("document", "framework", "says"),
     [
-        (changed(("model", "num_layers"), None), "megatron", "lacks model.num_layers"),
+        (edit(("model", "num_layers"), None), "megatron", "lacks model.num_layers"),
         (
-            changed(("model", "hidden_size"), "${multiply:4, 8}"),
+            edit(("model", "hidden_size"), "${multiply:4, 8}"),
             "megatron",
             "must be a whole number",
         ),
-        (changed(("model", "optim", "lr"), "fast"), "megatron", "must be a number"),
-        (changed(("autoconf", "family"), None), "megatron", "does not say its family"),
+        (edit(("model", "optim", "lr"), "fast"), "megatron", "must be a number"),
+        (edit(("autoconf", "family"), None), "megatron", "does not say its family"),
         (base("bert"), "torchtitan", "export to nemo1, nemo2 or megatron"),
         (RawConfig({"train_batch_size": 8}), "megatron", "not a base configuration"),
         (base("gpt3"), "megatrom", "did you mean 'megatron'"),

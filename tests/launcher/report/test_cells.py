@@ -35,7 +35,7 @@ from .fixed import RECORDS, trial
 UNLIMITED = MemoryUse(free_before_bytes=0, peak_bytes=50_000_000, limit_bytes=0)
 
 
-def ranged(low_s: float, high_s: float) -> str:
+def span(low_s: float, high_s: float) -> str:
     return range_text(TimeRange(low_s=low_s, high_s=high_s))
 
 
@@ -65,11 +65,11 @@ def ranged(low_s: float, high_s: float) -> str:
             "50.0 MB",
         ),
         (finished_row(RECORDS[0], status="resumed").cells[-1], "resumed"),
-        (ranged(3.2, 41.0), "3 to 41 s"),
-        (ranged(40.0, 190.0), "40 s to 3 minutes"),
-        (ranged(130.0, 380.0), "2 to 6 minutes"),
-        (ranged(600.0, 9000.0), "10 minutes to 2.5 hours"),
-        (ranged(8.1, 8.4), "about 8 s"),
+        (span(3.2, 41.0), "3 to 41 s"),
+        (span(40.0, 190.0), "40 s to 3 minutes"),
+        (span(130.0, 380.0), "2 to 6 minutes"),
+        (span(600.0, 9000.0), "10 minutes to 2.5 hours"),
+        (span(8.1, 8.4), "about 8 s"),
         (duration_text(12.0), "12 s"),
         (duration_text(90.0), "1.5 minutes"),
         (duration_text(3600.0), "1 hour"),

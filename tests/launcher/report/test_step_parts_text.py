@@ -20,7 +20,7 @@ RECORD = Record(
 )
 
 
-def drawn(record: Record, soak: SoakReport | None = None) -> list[str]:
+def line_names(record: Record, soak: SoakReport | None = None) -> list[str]:
     """The lines by what stands before their numbers."""
     text = step_parts_text(record, soak) or ""
     return [line.split("  ")[0] for line in text.splitlines()]
@@ -28,13 +28,13 @@ def drawn(record: Record, soak: SoakReport | None = None) -> list[str]:
 
 def test_the_measured_step_stands_below_the_predicted_parts() -> None:
     parts = ["samples", "launch floor", "recompute", "exposed communication", "update"]
-    assert drawn(RECORD)[1:-2] == parts
-    assert drawn(RECORD)[-1] == "measured 11 s, 10 % more"
+    assert line_names(RECORD)[1:-2] == parts
+    assert line_names(RECORD)[-1] == "measured 11 s, 10 % more"
     assert step_parts_text(replace(RECORD, prediction=None)) is None
     assert RECORD.prediction is not None
     more = (*PARTS.items(), ("bubble", 3.0))
     piped = replace(RECORD, prediction=replace(RECORD.prediction, parts=more, step_s=13.0))
-    assert drawn(piped)[3:6] == ["recompute", "bubble", "exposed communication"]
+    assert line_names(piped)[3:6] == ["recompute", "bubble", "exposed communication"]
 
 
 def test_the_document_has_the_parts_by_name() -> None:
@@ -68,9 +68,9 @@ def soak_of(**phases: float) -> SoakReport:
 def test_the_phases_of_the_soak_stand_below_the_prediction(
     phases: dict[str, float], exchange: list[str], between_s: float
 ) -> None:
-    """What no phase explains is between the steps; no exchange is drawn without a time."""
+    """Time outside all phases is between the steps; no exchange is drawn without a time."""
     soak = soak_of(forward=2.0, backward=4.0, **phases, update=1.0)
-    lines = drawn(RECORD, soak)[-5 - len(exchange) :]
+    lines = line_names(RECORD, soak)[-5 - len(exchange) :]
     assert lines == ["forward", "backward", *exchange, "update", "between steps", "step"]
     document = step_parts_document(RECORD, soak) or {}
     assert document["measured_parts_s"]["between"] == between_s
