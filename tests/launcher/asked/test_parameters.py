@@ -21,7 +21,6 @@ from autoconf_launch.launcher.asked import (
     read_flags,
 )
 from autoconf_launch.launcher.asked.parameters import keyword_of, read_keywords
-from autoconf_launch.launcher.commands.fit import fit
 from autoconf_launch.launcher.commands.plan import plan
 from autoconf_launch.launcher.commands.schema import question_schema
 from autoconf_launch.launcher.verbs import VERBS, question_of_verb
@@ -373,35 +372,8 @@ def test_a_verb_takes_keywords_only() -> None:
         verb("fit")("gpt2", cluster="8xH100", seq=1024, global_batch=64)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--headroom", "0.1"], "--headroom '0.1' is below 1 %; write 0.1% for it, or 10%"),
-        (["--csv", "-"], "--csv '-' is not a file; give a name, or /dev/stdout"),
-        (["--html", "-"], "--html '-' is not a file"),
-        (["--objective", "x"], "--objective 'x' is not an objective"),
-    ],
-)
-def test_a_word_that_means_something_else_is_refused(words: list[str], says: str) -> None:
-    own = ["--model", "llama3-8b", "--cluster", "8xH100", "--seq", "8", "--global-batch", "8"]
-    with pytest.raises(ConfigError, match=re.escape(says)):
-        list(plan([*own, *words]))
-
-
 def test_the_front_names_what_it_leaves_out() -> None:
     own = ["--model", "llama3-8b", "--cluster", "8xH100", "--seq", "2k", "--global-batch", "64"]
     note = "--pareto searches neither context parallelism"
     assert note in "\n".join(plan([*own, "--pareto"]))
     assert note not in "\n".join(plan(own))
-
-
-def test_a_script_before_the_divider_is_told_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"script train\.py must follow --, after the flags"):
-        list(fit(["train.py", "--cluster", "8xH100"]))
-
-
-def test_text_generation_on_unequal_nodes_gets_advice_that_applies() -> None:
-    mixed = ["--cluster", "8xH100+8xA100-SXM-80GB"]
-    own = ["--inference", "--model", "llama3-8b", "--input-len", "8", "--output-len", "8"]
-    with pytest.raises(ConfigError, match="8xH100-SXM-80GB; ask for each kind by itself"):
-        list(plan([*own, *mixed]))

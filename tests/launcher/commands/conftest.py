@@ -27,7 +27,7 @@ def plan_silently(request: Any) -> Any:
 
 
 def recommend_silently(request: Any) -> Any:
-    return replace(request, json=False, html=None, given=request.given - OUTPUT)
+    return replace(request, json=False, html=None)
 
 
 def once(make: Callable[..., Any], silence: Callable[[Any], Any]) -> Callable[..., Any]:

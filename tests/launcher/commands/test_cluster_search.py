@@ -61,66 +61,47 @@ def ran(script: Path, folder: Path, **variables: str) -> tuple[int, list[list[st
     return done.returncode, [json.loads(line) for line in said.read_text().splitlines()]
 
 
-def printed_paths(out: str) -> list[Path]:
-    return [Path(word) for word in out.split() if word.startswith("/")]
+LOGS = "results/gpt3/5b_80gb"
 
 
-def test_a_slurm_search_writes_configurations_jobs_and_one_script(
+def test_a_slurm_search_writes_configurations_and_jobs_that_train_them(
     search: Run, tmp_path: Path
 ) -> None:
     done = search(*words(tmp_path))
     assert done.code == 0, done.err
-    logs = tmp_path / "results/gpt3/5b_80gb"
-    configs = sorted((logs / "candidate_configs").glob("*.yaml"))
-    assert [path.stem for path in configs] == [p.stem for p in sorted((logs / "jobs").iterdir())]
-    assert len(configs) == 3
     assert "3 candidate configurations" in done.out
-    paths = printed_paths(done.out)
-    assert logs / "submit_all.sh" in paths
+    paths = [Path(word) for word in done.out.split() if word.startswith("/")]
+    script = tmp_path / LOGS / "submit_all.sh"
+    assert script in paths
     assert all(path.exists() for path in paths)
-
-
-def test_every_job_is_submitted_and_trains_its_own_candidate(search: Run, tmp_path: Path) -> None:
-    assert search(*words(tmp_path)).code == 0
-    logs = tmp_path / "results/gpt3/5b_80gb"
-    code, calls = ran(logs / "submit_all.sh", tmp_path)
+    configs = sorted((tmp_path / LOGS / "candidate_configs").glob("*.yaml"))
+    jobs = sorted((tmp_path / LOGS / "jobs").iterdir())
+    assert [path.stem for path in configs] == [path.stem for path in jobs]
+    for path in (tmp_path / LOGS).rglob("*.yaml"):
+        assert yaml.safe_load(path.read_text())["model"]["data"]["data_prefix"] == [
+            *(0.75, str(tmp_path / "data/pile_00_text_document")),
+            *(0.25, str(tmp_path / "data/pile_01_text_document")),
+        ]
+    code, calls = ran(script, tmp_path)
     assert code == 0
     assert [call[0] for call in calls] == ["sbatch", "srun", "python3"] * 3
-    names = {path.stem for path in (logs / "candidate_configs").iterdir()}
-    trained = [call for call in calls if call[0] == "python3"]
-    assert {call[4] for call in trained} == {f"--config-name={name}.yaml" for name in names}
-    for call in (call for call in calls if call[0] == "srun"):
-        log = Path(call[call.index("-o") + 1])
-        assert log.parent.is_dir()
-
-
-def test_submission_ends_at_the_first_job_that_slurm_refuses(search: Run, tmp_path: Path) -> None:
-    assert search(*words(tmp_path)).code == 0
-    script = tmp_path / "results/gpt3/5b_80gb/submit_all.sh"
-    for job in (tmp_path / "results/gpt3/5b_80gb/jobs").iterdir():
+    trained = {call[4] for call in calls if call[0] == "python3"}
+    assert trained == {f"--config-name={path.name}" for path in configs}
+    for call in calls[1::3]:
+        assert Path(call[call.index("-o") + 1]).parent.is_dir()
+    for job in jobs:
         job.write_text("exit 1\n")
     code, calls = ran(script, tmp_path)
-    assert (code, len(calls)) == (1, 1)
+    assert (code, len(calls)) == (1, 1), "submission ends at the first job that Slurm refuses"
 
 
 def test_base_command_runs_one_job_after_the_other_and_goes_on_after_a_failure(
     search: Run, tmp_path: Path
 ) -> None:
-    done = search(*words(tmp_path, "cluster_type=bcp"))
-    assert done.code == 0, done.err
-    script = tmp_path / "results/gpt3/5b_80gb/submit_all.sh"
-    code, calls = ran(script, tmp_path, MODE="fails")
+    assert search(*words(tmp_path, "cluster_type=bcp")).code == 0
+    code, calls = ran(tmp_path / LOGS / "submit_all.sh", tmp_path, MODE="fails")
     assert code == 0
     assert [call[0] for call in calls] == ["bcprun", "python3"] * 3
-
-
-def test_jobs_have_the_data_of_data_dir_by_their_sizes(search: Run, tmp_path: Path) -> None:
-    assert search(*words(tmp_path)).code == 0
-    for path in (tmp_path / "results/gpt3/5b_80gb").rglob("*.yaml"):
-        assert yaml.safe_load(path.read_text())["model"]["data"]["data_prefix"] == [
-            *(0.75, str(tmp_path / "data/pile_00_text_document")),
-            *(0.25, str(tmp_path / "data/pile_01_text_document")),
-        ]
 
 
 def test_no_value_of_a_user_is_run_by_a_shell(search: Run, tmp_path: Path) -> None:
@@ -149,32 +130,25 @@ def test_no_value_of_a_user_is_run_by_a_shell(search: Run, tmp_path: Path) -> No
     assert shlex.split(partition.removeprefix("#SBATCH -p ")) == [HOSTILE]
 
 
-@pytest.mark.parametrize("key", ["partition", "comment", "nodelist", "job_name_prefix"])
 def test_a_value_of_two_lines_is_refused(
-    key: str, search: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWO_LINES", "a\n#SBATCH --uid=0")
-    done = search(*words(tmp_path, f"cluster.{key}=${{oc.env:TWO_LINES}}"))
+    done = search(*words(tmp_path, "cluster.comment=${oc.env:TWO_LINES}"))
     assert (done.code, done.is_one_line) == (2, True), done.err
     assert "must be one printable line" in done.err
     assert not list(tmp_path.rglob("*.sh"))
 
 
-def test_one_document_names_every_file(search: Run, tmp_path: Path) -> None:
-    document = search(*words(tmp_path, "--json")).document
-    for one in document["candidates"]:
+def test_a_second_search_leaves_no_file_of_the_first(search: Run, tmp_path: Path) -> None:
+    first = words(tmp_path)
+    for one in search(*first, "--json").document["candidates"]:
         assert Path(one["config"]).is_file()
         assert Path(one["job"]).is_file()
         assert Path(one["run_folder"]).is_dir()
-
-
-def test_a_second_search_leaves_no_file_of_the_first(search: Run, tmp_path: Path) -> None:
-    first = words(tmp_path)
-    assert search(*first).code == 0
     assert search(*first, f"{TRAIN}.limit_search_runs=1").code == 0
-    logs = tmp_path / "results/gpt3/5b_80gb"
-    assert len(list((logs / "candidate_configs").iterdir())) == 1
-    assert len(list((logs / "jobs").iterdir())) == 1
+    for name in ("candidate_configs", "jobs"):
+        assert len(list((tmp_path / LOGS / name).iterdir())) == 1
 
 
 def test_a_dry_run_is_a_summary_with_one_job_and_writes_nothing(

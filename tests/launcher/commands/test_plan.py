@@ -218,15 +218,15 @@ def test_a_slow_network_is_named_and_headroom_only_if_it_is_used(
     path = tmp_path / "cluster.yaml"
     work = ("--model", "llama2-13b", "--seq", "4k", "--global-batch", "256")
 
-    def said(network: float) -> str:
+    def answer(network: float) -> str:
         node = f"{{gpu: A100-SXM-80GB, gpus: 8, count: 4, network_gb_per_s: {network}}}"
         path.write_text(f"nodes:\n- {node}\n")
         return plan(*work, "--cluster", str(path)).out
 
-    slow = said(0.39)
+    slow = answer(0.39)
     assert "With --headroom 0" not in slow
     assert "The network is slow for #1: 48 % of its sends between pipeline stages" in slow
-    assert "The network is slow" not in said(39)
+    assert "The network is slow" not in answer(39)
 
 
 def test_where_every_layout_is_above_the_memory_none_is_shown(plan: Run) -> None:

@@ -68,16 +68,9 @@ def test_our_own_configuration_is_of_the_first_row_that_runs_here(
 
 
 def test_only_layouts_that_run_here_are_ranked_where_that_is_asked_for(plan: Run) -> None:
-    found = plan(*WORK, "--runnable", "--json").document
-    assert found["best"]
-    assert all(row["runnable"] for row in found["best"])
-    assert found["rejected"]["trainer_offload"] > 0
-
-
-def test_a_training_that_never_runs_here_has_no_layout_that_does(plan: Run) -> None:
-    ran = plan(*WORK, "--precision", "fp8", "--runnable")
-    assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "--runnable ranks what our own runtime trains" in ran.err
+    ran = plan(*WORK, "--runnable", "--json")
+    assert {row["runnable"] for row in ran.best} == {True}
+    assert ran.document["rejected"]["trainer_offload"] > 0
 
 
 @pytest.mark.parametrize("framework", ["deepspeed", "torchtitan"])
@@ -89,13 +82,6 @@ def test_a_row_that_a_framework_cannot_express_is_refused_with_the_reason(
     assert (ran.code, ran.is_one_line, list(tmp_path.iterdir())) == (2, True, []), ran.err
     assert f"Row {number} cannot be exported to {framework} (" in ran.err
     assert "--row 1 can be." in ran.err
-
-
-def test_a_precision_without_words_is_refused(plan: Run, tmp_path: Path) -> None:
-    flags = ("--precision", "fp8", "--export", "megatron", "-o", str(tmp_path))
-    ran = plan(*WORK, *flags)
-    assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "its configuration has no name for fp8" in ran.err
 
 
 def test_a_row_on_a_mixed_cluster_is_a_job_of_its_nodes(plan: Run, tmp_path: Path) -> None:

@@ -20,14 +20,6 @@ def test_a_preset_is_a_training_that_flags_change(plan: Run) -> None:
     assert "global batch 512 of 512 tokens, on 16 x A10G-24GB" in changed.out
 
 
-def test_an_unknown_preset_gets_the_nearest_and_none_at_all_is_asked_for(plan: Run) -> None:
-    ran = plan("--preset", "fasop/gpt2")
-    assert (ran.code, ran.is_one_line) == (2, True)
-    assert "did you mean 'fasop/gpt2XL'?" in ran.err
-    ran = plan("--preset")
-    assert (ran.code, ran.is_one_line) == (2, True)
-
-
 def test_the_pareto_preset_has_exactly_the_candidates_of_fasop() -> None:
     """31,362 layouts on rotations of its nodes that obey the rules."""
     parts = plan_answer(parse_plan(["--preset", "fasop/gpt2XL-pareto", "--pareto"])).parts

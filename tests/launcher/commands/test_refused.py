@@ -46,6 +46,9 @@ PROFILES = {
 FILES = {
     "train.py": "open('it_ran', 'w')",
     "empty.json": "{}",
+    "c.json": '{"gradient_accumulation_steps": 4, "zero_optimization": {"stage": [0, 2]}}',
+    "odd.json": '{"batch": 8, "zero": 3}',
+    "base.yaml": "model: {}",
     "key.yaml": "model: {mirco_batch_size: 2}",
     "bare/notes.txt": "",
     "data/text.bin": "",

@@ -54,15 +54,18 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = reader.trace_script
 
     def trace_once(command: Any, *rest: Any) -> TracedScript:
-        key = (Path("train.py").read_text(), repr(command), script._SLOW_S)
-        if key not in TRACES:
+        key = (Path("train.py").read_text(), repr(command))
+        if key not in TRACES or script._SLOW_S < 1.0:
             TRACES[key] = run(command, *rest)
         return TRACES[key]
 
     monkeypatch.setattr(reader, "trace_script", trace_once)
 
 
-def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
+def test_fit_answers_without_a_step_of_training_and_says_where_a_slow_script_writes(
+    fit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "_SLOW_S", 0.1)
     ran: Ran = fit("--cluster", "4xA100", "--json", *COMMAND)
     document = ran.document
     assert (ran.code, document["verdict"], document["limit_gib"]) == (0, "yes", 79.0)
@@ -73,15 +76,8 @@ def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
     )
     assert [room["zero_stage"] for room in document["script"]["rooms"]] == [0, 1, 2, 3] * 2
     assert not Path("checkpoint.pt").exists()
-
-
-def test_a_slow_script_says_once_where_its_output_is_and_not_in_the_answer(
-    fit: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(script, "_SLOW_S", 0.1)
-    ran: Ran = fit("--cluster", "4xA100", "--json", *COMMAND)
-    assert (ran.code, ran.document["verdict"], ran.err.count("\n")) == (0, "yes", 1)
     assert "train.py has run for 0.1 s to reach its first forward and backward pass" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
@@ -107,34 +103,6 @@ def test_numbers_of_gpus_of_a_script_of_unknown_kind_are_refused(
     ran: Ran = plan("--cluster", "8xH100", *flags, "--global-batch", "256", *COMMAND)
     assert (ran.code, ran.is_one_line) == (2, True), ran.err
     assert says in ran.err
-
-
-def test_without_a_batch_numbers_of_gpus_are_not_compared(plan: Run) -> None:
-    Path("train.py").write_text("open('it_ran', 'w')")
-    ran: Ran = plan("--cluster", "8xH100", "--cluster", "4xH100", *COMMAND)
-    assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "Give --global-batch: the script's own batch grows with the GPUs" in ran.err
-    assert not Path("it_ran").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (("--model", "gpt2"), "--model and the command after -- both say what the model is"),
-        (("--kv-heads", "2"), "--kv-heads and the command after -- both say"),
-        (("--cluster", "8xH1000"), "did you mean"),
-        (("--micro-batch", "0"), "must be a whole number from 1"),
-        (("--time-limit", "nan"), "must be a whole number from 1"),
-    ],
-)
-def test_flags_are_checked_before_the_script_is_run(
-    fit: Run, flags: tuple[str, ...], says: str
-) -> None:
-    Path("train.py").write_text("open('it_ran', 'w')")
-    cluster = () if "--cluster" in flags else ("--cluster", "4xA100")
-    ran: Ran = fit(*cluster, *flags, *COMMAND)
-    assert (ran.code, ran.is_one_line, says in ran.err) == (2, True, True)
-    assert not Path("it_ran").exists()
 
 
 def test_a_script_that_fails_ends_with_code_3_and_its_own_words(plan: Run) -> None:
@@ -176,7 +144,6 @@ def test_a_frozen_teacher_takes_its_place_in_memory(fit: Run) -> None:
 
 LLAMA = """
 import copy
-import sys
 import torch
 from torch import nn
 
@@ -231,24 +198,21 @@ reference = copy.deepcopy(policy).eval()
 optimizer = torch.optim.AdamW(policy.parameters())
 x = torch.randint(0, WORDS, (4, TOKENS))
 with torch.no_grad():
-    wanted = reference(x) if "reference" in sys.argv else torch.zeros(4, TOKENS, WORDS)
+    wanted = reference(x)
 nn.functional.mse_loss(policy(x), wanted).backward()
 optimizer.step()
 """
 
 
 def test_a_reference_model_takes_its_time_beside_a_model_of_known_architecture(plan: Run) -> None:
+    """A forward pass of the same model: about a quarter of both forwards and the backward."""
     Path("train.py").write_text(LLAMA)
-    cluster = ("--cluster", "1xA100", "--json")
-    alone, both = (plan(*cluster, *COMMAND, *word).document for word in ((), ("reference",)))
-    assert both["script"]["known_by"] == "architecture"
-    more = both["script"]["forward_backward_flops"] - alone["script"]["forward_backward_flops"]
-    assert both["script"]["frozen_flops"] == more > 0
-    steps_s = [one["best"][0]["step_time_s"] for one in (alone, both)]
-    frozen_s = both["best"][0]["parts"]["frozen_s"]
-    assert frozen_s > 0
-    assert steps_s[1] - steps_s[0] == pytest.approx(frozen_s)
-    assert "frozen_s" not in alone["best"][0]["parts"]
+    found: dict[str, Any] = plan("--cluster", "1xA100", "--json", *COMMAND).document
+    traced, row = found["script"], found["best"][0]
+    assert traced["known_by"] == "architecture"
+    assert traced["frozen_flops"] == pytest.approx(traced["forward_backward_flops"] / 4, rel=0.05)
+    assert row["parts"]["frozen_s"] > 0
+    assert sum(row["parts"].values()) == pytest.approx(row["step_time_s"])
 
 
 ACCUMULATES = """
@@ -266,16 +230,12 @@ for _ in range(given.gradient_accumulation_steps):
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "batch"),
-    [((), 12), (("--batch_size", "8"), 24), (("--gradient_accumulation_steps", "1"), 4)],
-)
 def test_the_accumulation_that_the_script_s_arguments_say_is_in_the_global_batch(
-    fit: Run, words: tuple[str, ...], batch: int
+    fit: Run,
 ) -> None:
     Path("train.py").write_text(ACCUMULATES)
-    ran: Ran = fit("--cluster", "1xRTX-4090", *COMMAND, *words)
-    assert f"global batch {batch}\n" in ran.out
+    ran: Ran = fit("--cluster", "1xRTX-4090", *COMMAND, "--batch_size", "8")
+    assert "global batch 24\n" in ran.out
 
 
 def test_a_script_with_samples_beyond_its_learned_positions_is_refused(

@@ -3,8 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.space import Record
-from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.cli import main
-from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show
-from autoconf_launch.launcher.results import Journal, is_held
 from autoconf_launch.launcher.results.lease import Lease
 
 from ..report.fixed import (
@@ -43,29 +37,25 @@ def text_of(*arguments: str) -> str:
     return "".join(f"{piece}\n" for piece in show(arguments))
 
 
-def test_a_finished_tune_is_as_it_was_looked_at(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [((), "show.txt"), (("--format", "md"), "show.md"), (("--follow",), "follow.txt")],
+)
+def test_a_finished_tune_is_as_it_was_looked_at(
+    folder: Path, words: tuple[str, ...], name: str
+) -> None:
     finish(folder)
-    assert text_of("results") == golden("show.txt")
+    assert text_of("results", *words) == golden(name)
 
 
-def test_markdown_is_as_it_was_looked_at(folder: Path) -> None:
-    finish(folder)
-    assert text_of("results", "--format", "md") == golden("show.md")
-
-
-def test_a_machine_that_was_slower_for_a_while_is_said(tmp_path: Path) -> None:
+def test_a_machine_that_was_slower_for_a_while_is_said_once(tmp_path: Path) -> None:
     (first, *others) = RECORDS
     name = f"{first.trial.name}{AGAIN_SUFFIX}"
     again = record(replace(first.trial, name=name, again=len(RECORDS)), steps_of(3.2))
     folder = write_folder(tmp_path / "results", (first, *others, again))
-    assert "The machine was about " in text_of(str(folder))
-    assert "The machine was about " in json.loads(text_of(str(folder), "--json"))["findings"][0]
-
-
-def test_what_the_kept_summary_says_is_not_said_twice(tmp_path: Path) -> None:
-    test_a_machine_that_was_slower_for_a_while_is_said(tmp_path)
-    folder = tmp_path / "results"
     (said,) = json.loads(text_of(str(folder), "--json"))["findings"]
+    assert said.startswith("The machine was about ")
+    assert said in text_of(str(folder))
     finish(folder)
     (folder / "summary.txt").write_text(f"| the summary |\n\n{said}\n")
     assert text_of(str(folder)).count(said) == 1
@@ -95,8 +85,10 @@ def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None
     assert "interrupted" in text
 
 
-def test_a_tune_that_its_budget_refused_shows_which_budget_has_room(tmp_path: Path) -> None:
+def test_a_tune_without_a_trial_says_why(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "results", ())
+    with Lease(folder / "controller.lease"):
+        assert text_of(str(folder)).endswith("running, 0 trials.\n\nNo trial has come back yet.\n")
     why = "The budget of 40 s has no room for a trial. Use --budget 3m for two trials."
     (folder / "env.json").write_text(json.dumps({"refused": why}))
     text = text_of(str(folder))
@@ -104,15 +96,13 @@ def test_a_tune_that_its_budget_refused_shows_which_budget_has_room(tmp_path: Pa
     assert "the same command" not in text
 
 
-def test_a_tune_that_has_just_begun_says_so(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "results", ())
-    with Lease(folder / "controller.lease"):
-        assert text_of(str(folder)).endswith("running, 0 trials.\n\nNo trial has come back yet.\n")
-
-
-def test_csv_has_a_row_per_trial(folder: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(text_of("results", "--format=csv"))))
-    assert [row["name"] for row in rows] == [done.trial.name for done in RECORDS]
+def test_csv_and_followed_json_have_each_trial(folder: Path) -> None:
+    names = [done.trial.name for done in RECORDS]
+    text = text_of("results", "--format=csv")
+    assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == names
+    assert text_of("results", "--follow", "--format=csv") == text
+    pieces = show(("results", "--follow", "--json"))
+    assert [json.loads(piece)["trial"]["name"] for piece in pieces] == names
 
 
 @pytest.mark.parametrize("flags", [("--json",), ("--format", "json")])
@@ -129,65 +119,8 @@ def test_json_is_one_document_with_a_version(folder: Path, flags: Sequence[str])
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "arguments are required: RESULTS; see autoconf-launch show --help."),
-        (("nothing",), "nothing is not a folder"),
-        (("results", "--format", "xml"), "invalid choice: 'xml'"),
-        (("results", "--follow", "--format", "md"), "md is one table"),
-        (("results", "more"), "Unrecognized arguments: more"),
-    ],
-)
-def test_wrong_arguments_are_refused(folder: Path, arguments: Sequence[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        text_of(*arguments)
-
-
 def test_the_word_spaces_is_left_to_another_verb(folder: Path) -> None:
     assert text_of("spaces", "train.py") == ""
-
-
-def test_following_what_is_over_shows_all_of_it_and_ends(folder: Path) -> None:
-    finish(folder)
-    assert text_of("results", "--follow") == golden("follow.txt")
-
-
-def write_later(folder: Path, records: Sequence[Record], seen: threading.Semaphore) -> None:
-    """A tune in another thread: a record whenever one more line was seen, then the end."""
-    with (
-        Lease(folder / "controller.lease"),
-        Journal(folder / "journal.jsonl") as journal,
-    ):
-        for done in records:
-            assert seen.acquire(timeout=10)
-            journal.write_record(done)
-        assert seen.acquire(timeout=10)
-        finish(folder)
-
-
-def test_following_a_tune_shows_each_record_as_it_comes_and_ends_with_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
-    write_folder(Path("growing"), RECORDS[:1])
-    seen = threading.Semaphore(0)
-    growing = Path("growing").absolute()
-    tune = threading.Thread(target=write_later, args=(growing, RECORDS[1:], seen))
-    tune.start()
-    while not is_held(growing / "controller.lease"):
-        time.sleep(0.001)
-    pieces: list[str] = []
-    for piece in show(("growing", "--follow", "--json")):
-        pieces.append(piece)
-        seen.release()
-    tune.join()
-    names = [json.loads(piece)["trial"]["name"] for piece in pieces]
-    assert names == [done.trial.name for done in RECORDS]
-
-
-def test_following_as_csv_has_a_header_and_a_row_per_trial(folder: Path) -> None:
-    assert text_of("results", "--follow", "--format=csv") == text_of("results", "--format=csv")
 
 
 def test_runs_of_different_scripts_are_not_compared(

@@ -84,60 +84,24 @@ def test_the_runs_of_other_frameworks_are_written_beside_the_row(
     assert "train_batch_size" in (tmp_path / "run1.deepspeed.json").read_text()
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("--verify", "0"), "--verify '0' must be a whole number from 1 to 16"),
-        (("--verify-budget", "abc"), "--verify-budget 'abc' must be an amount in USD"),
-        (("--verify", "2", "--verify-budget", "50"), "cannot be given together"),
-        (("--verify", "2", "--cluster", "8xH100"), "give one --cluster"),
-    ],
-)
-def test_what_cannot_be_asked_ends_with_one_sentence(
-    plan: Run, words: tuple[str, ...], why: str
-) -> None:
-    ran = plan(*PLAN, *words)
-    assert (ran.code, ran.is_one_line) == (2, True)
-    assert why in ran.err
-
-
-@pytest.mark.parametrize(
-    ("cluster", "words", "why"),
-    [
-        ("RTX4090", ("--verify-budget", "50"), "No price of this GPU is known"),
-        ("8xH100+8xA100", ("--verify", "2"), "equal nodes"),
-    ],
-)
-def test_clusters_that_cannot_be_asked_about_are_refused(
-    plan: Run, cluster: str, words: tuple[str, ...], why: str
-) -> None:
-    small = ("--model", "gpt2", "--seq", "512", "--global-batch", "8", "--cluster", cluster)
-    ran = plan(*small, *words)
-    assert (ran.code, ran.is_one_line) == (2, True)
-    assert why in ran.err
-
-
 def test_a_budget_below_the_cheapest_run_says_what_that_costs(plan: Run) -> None:
     ran = plan(*PLAN, "--verify-budget", "1")
     assert ran.code == 0
     assert "No verifying run for 1 USD: the cheapest costs 6.9" in ran.out
 
 
-def test_python_asks_the_same() -> None:
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"verify": 0}, "verify is 0; it must be a whole number"),
+        ({"verify": 1, "verify_budget_usd": 5.0}, "verify and verify_budget_usd cannot be given"),
+    ],
+)
+def test_python_asks_the_same(more: dict[str, Any], says: str) -> None:
     cluster = "4x8xA100-SXM-80GB"
     answer = python_plan(cluster=cluster, model="gpt3-5b", seq=2048, global_batch=256, verify=1)
     assert answer.verifying is not None
     assert len(answer.verifying.named) == 1
-    with pytest.raises(ConfigError, match="verify is 0; it must be a whole number"):
-        python_recommend(
-            tokens_b=300.0, family="gpt3", cluster=cluster, model_size_b=5.0, verify=0
-        )
-    with pytest.raises(ConfigError, match="verify and verify_budget_usd cannot be given together"):
-        python_recommend(
-            tokens_b=300.0,
-            family="gpt3",
-            cluster=cluster,
-            model_size_b=5.0,
-            verify=1,
-            verify_budget_usd=5.0,
-        )
+    asked: dict[str, Any] = {"tokens_b": 300.0, "family": "gpt3", "cluster": cluster}
+    with pytest.raises(ConfigError, match=says):
+        python_recommend(**asked, model_size_b=5.0, **more)

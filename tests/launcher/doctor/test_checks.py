@@ -94,14 +94,11 @@ def test_a_port_that_hosts_do_not_reach_is_said_once() -> None:
     )
 
 
-def test_a_saved_cluster_is_one_that_plan_reads() -> None:
+def test_a_saved_cluster_is_one_that_plan_reads_and_no_cpu() -> None:
     gpus = cluster_of("NVIDIA H100 80GB HBM3", emulated=False)
     checks = HostChecks(slots=SLOTS, links=LINKS)
     found = cluster_of_document(RawConfig(cluster_document(gpus, checks)))
     assert (len(found.nodes), len(found.devices)) == (3, 6)
     assert found.devices[0].name == "H100-SXM-80GB"
-
-
-def test_processes_of_a_cpu_are_no_cluster_of_plan() -> None:
     with pytest.raises(ConfigError, match="--save writes GPUs for plan, but host a has cpu"):
         require_gpus(cluster_of())

@@ -28,22 +28,39 @@ def problem(gpu: GpuCheck, share: float = 1.0) -> str:
     return "".join(found)
 
 
-def test_a_gpu_as_fast_as_the_tables_say_has_nothing_wrong() -> None:
-    assert problem(H100, 0.95) == ""
-    assert list(gpu_notes("a", H100)) == []
+SLOW = GpuState(slot=3, sm_clock_mhz=900, throttle_reasons=0x4)
+A100 = "NVIDIA A100-SXM4-80GB"
+IMPOSSIBLE = f"multiplies at 597 TFLOP/s, above the peak of {A100} (312)"
 
 
-def test_one_gpu_alone_is_slow_by_the_tables() -> None:
-    state = GpuState(slot=3, sm_clock_mhz=900, throttle_reasons=0x4)
-    said = problem(replace(H100, state=state), 0.5)
-    assert said.startswith("GPU 3 of host a multiplies at ")
-    assert "50 % of" in said
-    assert "(at 900 MHz)" in said
+def with_throttle(reasons: int) -> GpuCheck:
+    return replace(H100, state=GpuState(slot=0, throttle_reasons=reasons))
 
 
-def test_a_pace_above_the_peak_is_said_to_be_impossible() -> None:
-    said = problem(replace(H100, name="NVIDIA A100-SXM4-80GB"), 597e12 / USUAL_PACE)
-    assert "multiplies at 597 TFLOP/s, above the peak of NVIDIA A100-SXM4-80GB (312)" in said
+@pytest.mark.parametrize(
+    ("gpu", "share", "words"),
+    [
+        (H100, 0.95, ()),
+        (
+            replace(H100, state=SLOW),
+            0.5,
+            ("GPU 3 of host a multiplies at ", "50 % of", "(at 900 MHz)"),
+        ),
+        (replace(H100, name=A100), 597e12 / USUAL_PACE, (IMPOSSIBLE,)),
+        (with_throttle(0x1), 1.0, ()),
+        (with_throttle(0x4), 1.0, ()),
+        *((with_throttle(reasons), 1.0, ("is throttled",)) for reasons in (0x8, 0x20, 0x40, 0x84)),
+        (replace(H100, uncorrected_errors=2), 1.0, ("2 uncorrected memory errors",)),
+        (replace(H100, repair_pending=True), 1.0, ("reset it",)),
+        (replace(H100, users=("python3 (process 7, 1 MiB)",)), 1.0, ("also used by python3",)),
+    ],
+)
+def test_a_gpu_that_is_slow_throttled_faulty_or_used_is_named(
+    gpu: GpuCheck, share: float, words: tuple[str, ...]
+) -> None:
+    said = problem(gpu, share)
+    assert bool(said) == bool(words)
+    assert all(word in said for word in words)
 
 
 def test_a_gpu_that_the_tables_lack_is_not_compared() -> None:
@@ -59,24 +76,10 @@ def test_a_gpu_that_the_tables_lack_is_not_compared() -> None:
     assert doctor_document(cluster, checks)["hosts"][0]["gpu"]["name"] == unknown.name
 
 
-@pytest.mark.parametrize(
-    ("reasons", "throttled"),
-    [(0x1, False), (0x4, False), (0x8, True), (0x20, True), (0x40, True), (0x84, True)],
-)
-def test_heat_and_power_brakes_are_throttling(reasons: int, throttled: bool) -> None:
-    said = problem(replace(H100, state=GpuState(slot=0, throttle_reasons=reasons)))
-    assert ("is throttled" in said) == throttled
-
-
-def test_faulty_memory_and_other_users_are_said() -> None:
-    assert "2 uncorrected memory errors" in problem(replace(H100, uncorrected_errors=2))
-    assert "reset it" in problem(replace(H100, repair_pending=True))
-    assert "also used by python3" in problem(replace(H100, users=("python3 (process 7, 1 MiB)",)))
-
-
 def test_slices_and_compute_modes_are_noted() -> None:
-    notes = gpu_notes("a", replace(H100, has_slices=True, compute_mode="Exclusive_Process"))
-    slices, mode = notes
+    assert list(gpu_notes("a", H100)) == []
+    odd = replace(H100, has_slices=True, compute_mode="Exclusive_Process")
+    slices, mode = gpu_notes("a", odd)
     assert "(MIG)" in slices
     assert "Exclusive_Process" in mode
 
@@ -107,7 +110,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_said_with_its_cuda(
     assert all(word in said for word in words)
 
 
-def test_the_driver_is_asked_until_it_knows_every_field(
+def test_the_driver_is_asked_until_it_knows_every_field_of_the_gpu_in_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -116,12 +119,6 @@ def test_the_driver_is_asked_until_it_knows_every_field(
     (gpu,) = read_gpus()
     assert "mig_mode" not in gpu
     assert (gpu["throttle_reasons"], gpu["retired_pending"]) == (0x40, None)
-
-
-def test_other_processes_and_rows_to_be_repaired_are_those_of_one_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     uuid = USUAL["uuid"]
     put_driver(tmp_path, apps=f"{uuid}, 7, /usr/bin/python3, 3000", rows=f"{uuid}, 1")
     assert users_of(uuid) == ["python3 (process 7, 3000 MiB)"]

@@ -1,6 +1,7 @@
 """Files of measured layers."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -51,26 +52,28 @@ def test_ends_are_the_first_and_the_last_entry(tmp_path: Path) -> None:
         ("gpt2,A10G,1,99,0\n", 12, "line 16: tp and fwd_time_s must be above 0"),
         ("gpt2,A10G,one,99,1\n", 12, "line 16: .*'one'; it must be a number"),
         ("", 11, "has 13 entries for a GPU and tp, but gpt2 has 12 layers and 2 ends"),
-        ("other,A10G,1,0,1\nmore,A10G,1,0,1\n", 12, None),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, lines: str, layers: int, says: str | None) -> None:
+def test_a_wrong_line_is_named(tmp_path: Path, lines: str, layers: int, says: str) -> None:
     path = write(tmp_path / "a.csv", layers=layers, lines=lines)
-    if says is None:
-        read_layer_times(path, named_model("gpt2"), ["A10G-24GB"])
-        return
     with pytest.raises(ConfigError, match=says):
         read_layer_times(path, named_model("gpt2"), ["A10G-24GB"])
 
 
-def test_a_missing_file_column_gpu_or_model_is_named(tmp_path: Path) -> None:
-    model = named_model("gpt2")
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_layer_times(tmp_path / "none.csv", model, ["A10G-24GB"])
-    with pytest.raises(ConfigError, match="has no layers measured on T4-16GB; it has A10G"):
-        read_layer_times(write(tmp_path / "a.csv"), model, ["T4-16GB"])
+@pytest.mark.parametrize(
+    ("file", "model", "gpus", "says"),
+    [
+        ("none.csv", "gpt2", ["A10G-24GB"], "cannot be read: No such file"),
+        ("a.csv", "gpt2", ["T4-16GB"], "has no layers measured on T4-16GB; it has A10G"),
+        ("b.csv", "gpt2", ["A10G-24GB"], "lacks the column tp"),
+        (SHIPPED, "llama2-7b", BOTH, "gpt2XL, but the model is llama2-7b"),
+    ],
+)
+def test_a_missing_file_column_gpu_or_model_is_named(
+    tmp_path: Path, file: str | Path, model: str, gpus: Sequence[str], says: str
+) -> None:
+    others = "other,A10G,1,0,1\nmore,A10G,1,0,1\n"
+    read_layer_times(write(tmp_path / "a.csv", lines=others), named_model("gpt2"), ["A10G-24GB"])
     (tmp_path / "b.csv").write_text("model,gpu\n")
-    with pytest.raises(ConfigError, match="lacks the column tp"):
-        read_layer_times(tmp_path / "b.csv", model, ["A10G-24GB"])
-    with pytest.raises(ConfigError, match="gpt2XL, but the model is llama2-7b"):
-        read_layer_times(SHIPPED, named_model("llama2-7b"), BOTH)
+    with pytest.raises(ConfigError, match=says):
+        read_layer_times(tmp_path / file, named_model(model), gpus)

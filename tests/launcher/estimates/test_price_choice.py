@@ -1,4 +1,7 @@
+import re
 from dataclasses import replace
+
+import pytest
 
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.estimates import choose_price
@@ -7,31 +10,21 @@ from autoconf_launch.tuning_spaces import parse_cluster
 H100 = parse_cluster("8xH100")
 
 
-def price(usd_per_hour: float) -> ClusterSpec:
-    return ClusterSpec(nodes=tuple(replace(n, usd_per_hour=usd_per_hour) for n in H100.nodes))
+OF_FILE = ClusterSpec(nodes=tuple(replace(node, usd_per_hour=80.0) for node in H100.nodes))
 
 
-def test_a_given_price_wins() -> None:
-    found = choose_price(2.0, price(80.0))
-    assert found
-    assert (found.usd_per_gpu_hour, found.how) == (2.0, "as given")
-
-
-def test_a_cluster_file_s_price_is_of_a_node() -> None:
-    found = choose_price(None, price(80.0))
-    assert found
-    assert found.usd_per_gpu_hour == 10.0
-
-
-def test_a_published_price_says_where_and_when_it_was_read() -> None:
-    found = choose_price(None, H100)
-    assert found
-    assert (found.usd_per_gpu_hour, "lambda" in found.how, "2026" in found.how) == (
-        3.99,
-        True,
-        True,
-    )
-
-
-def test_a_gpu_without_a_known_price_has_none() -> None:
-    assert choose_price(None, parse_cluster("8xMI300X")) is None
+@pytest.mark.parametrize(
+    ("given", "cluster", "usd", "how"),
+    [
+        (2.0, OF_FILE, 2.0, "as given"),
+        (None, OF_FILE, 10.0, "by the cluster file"),
+        (None, H100, 3.99, "lambda .* 2026"),
+        (None, parse_cluster("8xMI300X"), None, ""),
+    ],
+)
+def test_a_price_is_the_given_the_files_or_the_published_one(
+    given: float | None, cluster: ClusterSpec, usd: float | None, how: str
+) -> None:
+    found = choose_price(given, cluster)
+    assert (found and found.usd_per_gpu_hour) == usd
+    assert found is None or re.match(how, found.how)

@@ -23,24 +23,21 @@ def model(name: str, size_b: float, vocabulary: int, sequence: int) -> Architect
     return choose_model(tables(generation_of(family)), asked).architecture
 
 
-@pytest.mark.parametrize(("sequence", "written"), [(512, 128), (64, 64)])
-def test_t5_s_decoder_writes_what_nemo_s_does(sequence: int, written: int) -> None:
-    t5 = model("t5", 2.8, 29_000, 512)
-    assert usual_training(t5, sequence, machine(A100)).workload.decoder_sequence_length == written
+T5, GPT = model("t5", 2.8, 29_000, 512), model("gpt3", 5.0, 51_200, 2048)
 
 
-def test_a_length_that_is_given_holds() -> None:
-    t5 = model("t5", 2.8, 29_000, 512)
-    assert (
-        usual_training(t5, 512, machine(A100), written=256).workload.decoder_sequence_length == 256
-    )
-
-
-def test_other_models_have_one_length() -> None:
-    gpt = model("gpt3", 5.0, 51_200, 2048)
-    for written in (None, 512):
-        training = usual_training(gpt, 2048, machine(A100), written=written)
-        assert (training.workload.decoder_sequence_length, training.workload.logit_tokens) == (
-            None,
-            2048,
-        )
+@pytest.mark.parametrize(
+    ("one", "sequence", "written", "decoder", "logits"),
+    [
+        (T5, 512, None, 128, 128),
+        (T5, 64, None, 64, 64),
+        (T5, 512, 256, 256, 256),
+        (GPT, 2048, None, None, 2048),
+        (GPT, 2048, 512, None, 2048),
+    ],
+)
+def test_a_decoder_writes_what_is_given_or_what_nemo_s_does(
+    one: Architecture, sequence: int, written: int | None, decoder: int | None, logits: int
+) -> None:
+    found = usual_training(one, sequence, machine(A100), written=written).workload
+    assert (found.decoder_sequence_length, found.logit_tokens) == (decoder, logits)

@@ -33,53 +33,34 @@ LLAMA = replace(GPT2, model=named_model("llama3.1-8b"))
 MIXTRAL = replace(GPT2, model=named_model("mixtral-8x7b"))
 
 
-def rule(workload: Workload = LLAMA, layers: int = -1, **layout: Any) -> str | None:
-    return plan_only_rule(Layout(**layout), layers, workload)
-
-
-def test_data_parallelism_zero_and_recomputation_run_here() -> None:
-    wide = {"data_parallel": 8, "zero_stage": 3, "micro_batch": 2, "accumulation": 4}
-    assert rule(GPT2, recompute=Recompute.FULL, **wide) is None
-
-
-def test_offload_is_planned_only() -> None:
-    assert rule(offload=Offload.OPTIMIZER) == "runtime_offload"
-
-
-def test_tensor_parallelism_runs_here_where_the_model_has_a_plan() -> None:
-    layout = {"data_parallel": 4, "tensor_parallel": 2, "sequence_parallel": True}
-    assert rule(LLAMA, **layout) is None
-    assert rule(GPT2, **layout) == "runtime_tensor"
-
-
-def test_more_tensor_ranks_than_key_value_heads_are_planned_only() -> None:
-    assert rule(LLAMA, tensor_parallel=16) == "runtime_tensor"
+SHARDED = {"data_parallel": 8, "zero_stage": 3, "micro_batch": 2, "accumulation": 4}
+SPLIT = {"data_parallel": 4, "tensor_parallel": 2, "sequence_parallel": True}
+FULL = {"recompute": Recompute.FULL}
+VIRTUAL = {"pipeline_parallel": 2, "virtual_pipeline": 2, "accumulation": 2}
 
 
 @pytest.mark.parametrize(
-    ("layout", "name"),
+    ("workload", "layers", "layout", "name"),
     [
-        ({"pipeline_parallel": 4, "accumulation": 3}, "stage_micro_batches"),
-        ({"data_parallel": 2, "expert_parallel": 4}, "expert_ranks"),
-        ({"pipeline_parallel": 2, "virtual_pipeline": 17, "accumulation": 2}, "runtime_virtual"),
+        (GPT2, -1, {**FULL, **SHARDED}, None),
+        (LLAMA, -1, SPLIT, None),
+        (GPT2, -1, SPLIT, "runtime_tensor"),
+        (LLAMA, -1, {"tensor_parallel": 16}, "runtime_tensor"),
+        (LLAMA, -1, {"offload": Offload.OPTIMIZER}, "runtime_offload"),
+        (MIXTRAL, -1, {"pipeline_parallel": 4, "accumulation": 3}, "stage_micro_batches"),
+        (MIXTRAL, -1, {"data_parallel": 2, "expert_parallel": 4}, "expert_ranks"),
+        (MIXTRAL, -1, {**VIRTUAL, "virtual_pipeline": 17}, "runtime_virtual"),
+        (LLAMA, 2, FULL, None),
+        (LLAMA, 2, {**FULL, **VIRTUAL}, "runtime_layers"),
+        (replace(LLAMA, precision=Precision.FP8), -1, {}, "runtime_training"),
+        (replace(LLAMA, optimizer=Optimizer.from_name("muon")), -1, {}, "runtime_training"),
+        (replace(LLAMA, lora_rank=8), -1, {}, "runtime_training"),
     ],
 )
-def test_what_no_runtime_could_run_is_planned_only(layout: dict[str, int], name: str) -> None:
-    assert rule(MIXTRAL, **layout) == name
-
-
-def test_some_layers_are_recomputed_where_each_rank_has_one_stage() -> None:
-    assert rule(layers=2, recompute=Recompute.FULL) is None
-    piped: dict[str, Any] = {"pipeline_parallel": 2, "virtual_pipeline": 2, "accumulation": 2}
-    assert rule(layers=2, recompute=Recompute.FULL, **piped) == "runtime_layers"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"precision": Precision.FP8}, {"optimizer": Optimizer.from_name("muon")}, {"lora_rank": 8}],
-)
-def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
-    assert rule(replace(LLAMA, **other)) == "runtime_training"
+def test_what_our_runtime_does_not_train_is_planned_only_by_a_rule(
+    workload: Workload, layers: int, layout: dict[str, Any], name: str | None
+) -> None:
+    assert plan_only_rule(Layout(**layout), layers, workload) == name
 
 
 def names_apart(workload: Workload, *given: str) -> set[str]:

@@ -63,7 +63,8 @@ def calls(text: str) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("family", KNOWN_FAMILIES)
 def test_megatron_0_6_reads_every_argument(family: str) -> None:
-    assert set(flags(export_base(base(family), "megatron").text)) <= set(lines("megatron_0.6.0"))
+    said = set(flags(export_base(base(family), "megatron").text))
+    assert said <= {*lines("megatron_0.6.0")} & {*lines("megatron")}
 
 
 @pytest.mark.parametrize("family", KNOWN_FAMILIES)
@@ -81,15 +82,17 @@ def test_nemo_1_finds_every_key_that_it_has_no_default_for(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", [*KNOWN_FAMILIES, "falcon"])
-def test_nemo_2s_classes_take_every_argument(family: str) -> None:
-    known = arguments("nemo2_arguments")
+def test_nemo_2s_classes_are_published_and_take_every_argument(family: str) -> None:
+    known, used = arguments("nemo2_arguments"), set()
     for called, words in calls(export_base(base(family), "nemo2").text):
         name = called.rpartition(".")[2]
+        used |= {called.removeprefix("llm.")} if called.startswith("llm.") else set()
         if name not in known:
             assert called in ("default_log", "bf16_mixed", "run.run")
             continue
         taken = known[name] | (known["GPTConfig"] if "+" in known[name] else set())
         assert set(words) <= taken, called
+    assert {"pretrain"} < used <= set(lines("nemo2"))
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -103,7 +106,9 @@ def test_torchtitan_0_2s_flavors_take_every_argument(family: str) -> None:
     for called, words in calls(module):
         name = called.rpartition(".")[2]
         assert {f"{name}.{word}" for word in words} <= set(lines("torchtitan"))
-    assert parse_toml(text).get(("experimental", "custom_import")).endswith("_flavor")
+    document = parse_toml(text)
+    assert {".".join(path) for path, _ in document.leaves()} <= set(lines("torchtitan"))
+    assert document.get(("experimental", "custom_import")).endswith("_flavor")
 
 
 @pytest.mark.parametrize("family", DECODERS)

@@ -49,22 +49,21 @@ def test_a_file_of_nemo_1_that_names_no_groups_has_a_key_for_each_head(name: str
     assert model.form.groups == (stack.get("num_query_groups") or model.shape.heads)
 
 
-def test_an_activation_of_nemo_1_says_whether_there_is_a_gate() -> None:
-    document = ship("gpt3").with_value(("model", "activation"), "fast-swiglu")
-    assert "--swiglu" in flags(export_base(document, "megatron").text)
-
-
-def test_positions_biases_and_ties_of_nemo_1_are_read() -> None:
+def test_positions_gates_biases_and_ties_of_nemo_1_are_read_and_others_stay() -> None:
     document = ship("gpt3")
     for name, value in {
         "position_embedding_type": "rope",
         "bias": False,
         "share_embeddings_and_output_weights": False,
+        "activation": "fast-swiglu",
+        "seed": 7,
     }.items():
         document = document.with_value(("model", name), value)
     said = flags(export_base(document, "megatron").text)
     assert said["--position-embedding-type"] == "rope"
-    assert {"--disable-bias-linear", "--untie-embeddings-and-output-weights"} <= set(said)
+    needed = {"--disable-bias-linear", "--untie-embeddings-and-output-weights", "--swiglu"}
+    assert needed <= set(said)
+    assert yaml.safe_load(export_base(document, "nemo1").text)["model"]["seed"] == 7
 
 
 @pytest.mark.parametrize(("family", "rate"), [("gpt3", "0.1"), ("llama", "0")])
@@ -80,35 +79,32 @@ def test_experts_with_tensor_parallelism_split_the_sequence() -> None:
     assert yaml.safe_load(export_base(document, "nemo1").text)["model"]["sequence_parallel"]
 
 
-def test_virtual_stages_are_given_by_their_layers() -> None:
-    document = with_split(base("llama"), pipeline=2, virtual_pipeline=1)
-    document = document.with_value((*STRATEGY, "virtual_pipeline_model_parallel_size"), 3)
-    layers = pretraining(document).model.shape.layers
-    said = flags(export_base(document, "megatron").text)
-    assert said["--num-layers-per-virtual-pipeline-stage"] == str(layers // 6)
-
-
-def test_virtual_stages_of_unequal_layers_are_counted() -> None:
+@pytest.mark.parametrize(
+    ("virtual", "flag", "layers_each"),
+    [
+        (3, "--num-layers-per-virtual-pipeline-stage", True),
+        (5, "--num-virtual-stages-per-pipeline-rank", False),
+    ],
+)
+def test_virtual_stages_are_given_by_their_layers_or_counted_where_these_are_unequal(
+    virtual: int, flag: str, layers_each: bool
+) -> None:
     document = with_split(base("llama"), pipeline=2)
-    document = document.with_value((*STRATEGY, "virtual_pipeline_model_parallel_size"), 5)
-    said = flags(export_base(document, "megatron").text)
-    assert said["--num-virtual-stages-per-pipeline-rank"] == "5"
+    document = document.with_value((*STRATEGY, "virtual_pipeline_model_parallel_size"), virtual)
+    layers = pretraining(document).model.shape.layers
+    expected = layers // (2 * virtual) if layers_each else virtual
+    assert flags(export_base(document, "megatron").text)[flag] == str(expected)
 
 
 @pytest.mark.parametrize("framework", BASE_EXPORTERS)
 def test_a_micro_batch_divides_what_a_replica_sees(framework: str) -> None:
     document = base("gpt3").with_value(("model", "global_batch_size"), 160 * 6)
     exported = export_base(document, framework)
-    assert "160 replicas get 6 samples each; micro_batch changed from 4 to 3" in (
-        exported.left_out
-    )
+    changed = "160 replicas get 6 samples each; micro_batch changed from 4 to 3"
+    assert changed in exported.left_out
     assert re.search(r"(micro|local)[-_]batch[-_]size(\"?: | = |=| )3\b", exported.text)
-
-
-@pytest.mark.parametrize("framework", BASE_EXPORTERS)
-def test_a_batch_that_replicas_cannot_share_is_told(framework: str) -> None:
-    document = base("gpt3").with_value(("model", "global_batch_size"), 161)
-    assert "161 is not a multiple of 160 replicas" in export_base(document, framework).left_out[0]
+    odd = base("gpt3").with_value(("model", "global_batch_size"), 161)
+    assert "161 is not a multiple of 160 replicas" in export_base(odd, framework).left_out[0]
 
 
 def test_a_model_that_torchtitan_has_no_pipeline_for_shards_data_instead() -> None:
@@ -118,13 +114,10 @@ def test_a_model_that_torchtitan_has_no_pipeline_for_shards_data_instead() -> No
     assert made.get(("parallelism", "pipeline_parallel_degree")) == 1
     assert made.get(("parallelism", "data_parallel_shard_degree")) == 160
     assert "4 pipeline stages" in export_base(document, "torchtitan").left_out[0]
-
-
-def test_torchtitan_0_3_makes_no_graphs_of_a_pipeline() -> None:
-    document = with_split(base("llama"), pipeline=4, tensor=1)
-    text = export_base(document, "torchtitan_module").text
+    piped = with_split(base("llama"), pipeline=4, tensor=1)
+    text = export_base(piped, "torchtitan_module").text
     assert "pipeline_parallel_degree=4" in text
-    assert "disable_cuda_graphs=True" in text
+    assert "disable_cuda_graphs=True" in text, "0.3 makes none of a pipeline"
 
 
 def test_torchtitans_tensor_parallelism_divides_the_groups_of_keys() -> None:
@@ -152,18 +145,6 @@ def test_a_nemo_1_file_is_whole_but_for_the_data(family: str) -> None:
     made = yaml.safe_load(export_base(base(family), "nemo1").text)
     missing = [path for path, value in RawConfig(made).leaves() if value == "???"]
     assert missing == [("model", "data", "data_prefix")]
-
-
-def test_what_a_nemo_1_file_says_stays() -> None:
-    document = base("gpt3").with_value(("model", "seed"), 7)
-    made = yaml.safe_load(export_base(document, "nemo1").text)
-    assert made["model"]["seed"] == 7
-
-
-def test_the_vocabulary_of_nemo_2s_qwen_is_the_files_and_not_its_classs() -> None:
-    text = export_base(base("qwen2"), "nemo2").text
-    assert "vocab_size=32000," in text
-    assert "make_vocab_size_divisible_by=128," in text
 
 
 @pytest.mark.parametrize("framework", ["nemo1", "nemo2", "megatron"])

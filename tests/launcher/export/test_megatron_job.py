@@ -69,18 +69,23 @@ def test_the_split_says_which_megatron_runs_it(
     assert not found.changed
 
 
-def test_nodes_in_another_order_than_the_clusters_are_those_of_the_job() -> None:
-    layout = replace(LAYOUT, placement=(4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11))
-    found = export_optimum(row(layout, nodes=(A10G, A100, A10G)), "megatron")
-    assert not found.changed
-    assert "0) # 4xA10G-24GB\n" in dict(found.files)[".torchrun.sh"]
-
-
 def test_a_layout_of_all_stages_needs_the_version_that_has_it() -> None:
     layout = replace(LAYOUT, pipeline_parallel=4, pipeline_split=(20, 12, 10, 6))
     found = export_optimum(row(layout, nodes=(A100, A10G, A10G, A10G)), "megatron")
     assert "megatron-core 0.13 or later" in found.text
     assert "'E" + "t" * 20 + "|" + "t" * 12 + "|" in found.text
+
+
+def test_nodes_have_the_order_of_the_job_and_only_the_gpus_that_are_used() -> None:
+    layout = replace(LAYOUT, placement=(4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11))
+    found = export_optimum(row(layout, nodes=(A10G, A100, A10G)), "megatron")
+    assert not found.changed
+    assert "0) # 4xA10G-24GB\n" in dict(found.files)[".torchrun.sh"]
+    first, second, *_ = (
+        line for line in files(row())[".docker.sh"].splitlines() if "docker run" in line
+    )
+    assert "--gpus '\"device=0,1,2,3\"' " in first
+    assert "--gpus all " in second
 
 
 def test_a_slurm_job_has_a_component_for_each_run_of_equal_nodes_in_the_order_of_ranks() -> None:
@@ -92,14 +97,6 @@ def test_a_slurm_job_has_a_component_for_each_run_of_equal_nodes_in_the_order_of
     one = files(row(nodes=(A10G, A10G, A10G)))[".sbatch"]
     assert "hetjob" not in one
     assert "#SBATCH --nodes=3 " in one
-
-
-def test_a_node_that_is_used_in_part_gives_its_container_those_gpus_alone() -> None:
-    first, second, *_ = (
-        line for line in files(row())[".docker.sh"].splitlines() if "docker run" in line
-    )
-    assert "--gpus '\"device=0,1,2,3\"' " in first
-    assert "--gpus all " in second
 
 
 def test_all_scripts_are_valid_shell(tmp_path: Path) -> None:

@@ -35,51 +35,47 @@ def test_words_reach_the_tune_whole(tmp_path: Path) -> None:
     assert (code, tuple(said.split("\0")[:-1])) == (0, WORDS)
 
 
-def test_a_job_is_requeued_where_its_limit_stopped_the_tune(tmp_path: Path) -> None:
+SLEEP = "while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize(
+    ("program", "left"),
+    [
+        (("trap 'exit 75' USR1", "kill -USR1 $PPID", SLEEP), (75, "requeue 17\n")),
+        (("kill -USR1 $PPID", SLEEP), (75, "requeue 17\n")),
+        (("trap 'exit 75' TERM", "kill -TERM $PPID", SLEEP), (75, "")),
+        *(((f"exit {code}",), (code, "")) for code in (0, 3, 75)),
+    ],
+    ids=["limit", "limit before it listens", "cancelled", "ends", "fails", "can be resumed"],
+)
+def test_a_job_ends_as_its_tune_and_is_requeued_only_at_its_limit(
+    tmp_path: Path, program: tuple[str, ...], left: tuple[int, str]
+) -> None:
     text = resumable_job(("tune", "train.py"), "", tmp_path)
-    stop = ("trap 'exit 75' USR1", "kill -USR1 $PPID", "while :; do sleep 0.1; done")
-    assert run_job(text, tmp_path, *stop) == (75, "requeue 17\n")
+    assert run_job(text, tmp_path, *program) == left
 
 
-def test_a_tune_that_does_not_listen_yet_is_requeued_too(tmp_path: Path) -> None:
-    text = resumable_job(("tune", "train.py"), "", tmp_path)
-    stop = ("kill -USR1 $PPID", "while :; do sleep 0.1; done")
-    assert run_job(text, tmp_path, *stop) == (75, "requeue 17\n")
-
-
-@pytest.mark.parametrize("code", [0, 3, 75])
-def test_a_tune_that_ends_by_itself_ends_the_job(tmp_path: Path, code: int) -> None:
-    text = resumable_job(("tune", "train.py"), "", tmp_path)
-    assert run_job(text, tmp_path, f"exit {code}") == (code, "")
-
-
-def test_a_cancelled_job_passes_its_signal_on(tmp_path: Path) -> None:
-    text = resumable_job(("tune", "train.py"), "", tmp_path)
-    stop = ("trap 'exit 75' TERM", "kill -TERM $PPID", "while :; do sleep 0.1; done")
-    assert run_job(text, tmp_path, *stop) == (75, "")
-
-
-def test_the_users_options_come_last_and_on_one_line(tmp_path: Path) -> None:
-    lines = resumable_job(("train.py",), "-N 2 --comment='a b'", tmp_path).splitlines()
-    assert lines[1].startswith("#SBATCH --signal=")
-    assert lines[2] == "#SBATCH -N 2 '--comment=a b'"
-
-
-def test_secrets_stand_in_no_script(tmp_path: Path) -> None:
-    text = resumable_job(("train.py", "--hub_token", "hf_abcdefghijklmnopqrs"), "", tmp_path)
+def test_the_users_options_come_last_and_secrets_stand_in_no_script(tmp_path: Path) -> None:
+    words = ("train.py", "--hub_token", "hf_abcdefghijklmnopqrs")
+    text = resumable_job(words, "-N 2 --comment='a b'", tmp_path)
+    assert text.splitlines()[1].startswith("#SBATCH --signal=")
+    assert text.splitlines()[2] == "#SBATCH -N 2 '--comment=a b'"
     assert "hf_abc" not in text
     assert "HUB_TOKEN" in text
 
 
-@pytest.mark.parametrize("options", ["--comment='open", "-t 1\n#SBATCH --wrap=x", "wrap"])
-def test_options_must_be_words_of_one_line(tmp_path: Path, options: str) -> None:
-    if "\n" in options:
-        assert "\n#SBATCH --wrap" not in resumable_job(("train.py",), options, tmp_path)
-        return
-    with pytest.raises(ConfigError, match="--sbatch is"):
-        resumable_job(("train.py",), options, tmp_path)
-
-
-def test_a_job_needs_a_command(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="command of a tune after --"):
-        resumable_job((), "-t 1", tmp_path)
+@pytest.mark.parametrize(
+    ("words", "options", "says"),
+    [
+        (("train.py",), "--comment='open", "--sbatch is"),
+        (("train.py",), "wrap", "--sbatch is"),
+        ((), "-t 1", "command of a tune after --"),
+    ],
+)
+def test_options_must_be_words_and_a_job_needs_a_command(
+    tmp_path: Path, words: tuple[str, ...], options: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        resumable_job(words, options, tmp_path)
+    one_line = resumable_job(("train.py",), "-t 1\n#SBATCH --wrap=x", tmp_path)
+    assert "\n#SBATCH --wrap" not in one_line

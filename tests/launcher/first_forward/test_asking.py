@@ -11,27 +11,30 @@ from autoconf_launch.launcher.first_forward.command import check_pieces
 
 from .made import script
 
-WORK = ("--cluster", "8xA100", "--global-batch", "64", "--precision", "fp32")
+WORK = ("--cluster", "8xA100", "--global-batch", "64")
 
 
 def check(*own: str) -> None:
-    request = parse_fit([*WORK, *own], of_script=True)
+    precision = () if "--precision" in own else ("--precision", "fp32")
+    request = parse_fit([*WORK, *precision, *own], of_script=True)
     check_pieces(request.training, script(), request)
 
 
 @pytest.mark.parametrize(
-    "own",
+    ("own", "says"),
     [
-        ("--tp", "2"),
-        ("--pp=4",),
-        ("--offload", "optimizer"),
-        ("--seq", "8"),
-        ("--lora_rank", "4"),
-        ("--recompute", "selective"),
+        *(
+            (own, "architecture is known")
+            for own in (
+                *(("--tp", "2"), ("--pp=4",), ("--offload", "optimizer"), ("--seq", "8")),
+                *(("--lora_rank", "4"), ("--recompute", "selective")),
+            )
+        ),
+        (("--precision", "fp8"), "--precision fp8 needs a model"),
     ],
 )
-def test_what_pieces_cannot_tell_is_refused(own: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match="architecture is known"):
+def test_what_pieces_cannot_tell_is_refused(own: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
         check(*own)
 
 
@@ -44,10 +47,3 @@ def test_an_optimizer_flag_outweighs_the_script_s() -> None:
     without = parse_fit(WORK, of_script=True).training
     assert PiecesQuestion(script=script(), training=with_flag).optimizer.states == 0
     assert PiecesQuestion(script=script(), training=without).optimizer.states == 2
-
-
-def test_a_precision_that_our_runtime_has_not_is_refused() -> None:
-    words = [word if word != "fp32" else "fp8" for word in WORK]
-    request = parse_fit(words, of_script=True)
-    with pytest.raises(ConfigError, match="--precision fp8 needs a model"):
-        check_pieces(request.training, script(), request)

@@ -15,18 +15,16 @@ from .made import GB, WEIGHTS, script
         ("SGD", 0, "sgd", 0),
         ("Lion", 4 * WEIGHTS, "lion", 1),
         ("Shampoo", 20 * WEIGHTS, "adamw", 5),
+        ("SGD", None, "sgd", 0),
+        ("Adam", None, "adam", 2),
+        (None, None, "adamw", 2),
     ],
 )
-def test_an_optimizer_is_known_by_what_it_keeps(
-    optimizer: str, state_bytes: int, name: str, values: int
+def test_an_optimizer_is_known_by_what_it_keeps_else_by_its_name(
+    optimizer: str | None, state_bytes: int | None, name: str, values: int
 ) -> None:
     one = script(optimizer=optimizer, state_bytes=state_bytes)
     assert (one.optimizer, one.states) == (name, values)
-
-
-@pytest.mark.parametrize(("optimizer", "values"), [("SGD", 0), ("Adam", 2), (None, 2)])
-def test_a_step_that_was_not_tried_leaves_its_name(optimizer: str | None, values: int) -> None:
-    assert script(optimizer=optimizer, state_bytes=None).states == values
 
 
 def test_peaks_have_the_optimizer_s_state() -> None:

@@ -14,17 +14,14 @@ A100 = ("--cluster", "8xA100-SXM-80GB", *SERVING)
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """``run(verb, *arguments)``: what the command leaves."""
     return partial(ran, capsys)
 
 
 @pytest.fixture
 def plan(run: Run) -> Run:
-    """``plan(*arguments)``."""
     return partial(run, "plan", "--inference")
 
 
 @pytest.fixture
 def fit(run: Run) -> Run:
-    """``fit(*arguments)``."""
     return partial(run, "fit", "--inference")

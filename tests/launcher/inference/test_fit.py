@@ -44,22 +44,13 @@ def test_money_follows_from_the_price_and_the_throughput(fit: Run) -> None:
     assert found["usd_per_million_tokens"] == pytest.approx(1e3 / found["tokens_per_s_per_gpu"])
 
 
-def test_degrees_beyond_the_cluster_are_refused(fit: Run) -> None:
-    answer = fit("--cluster", "2xL4", *SERVING, "--tp", "4")
-    assert (answer.code, answer.is_one_line) == (2, True)
-    assert "--tp 4 x --pp 1 needs 4 GPUs, but --cluster has 2" in answer.err
-
-
-def test_python_answers_what_the_commands_do(fit: Run) -> None:
-    point = fit_inference(**ONE, batch=8, tp=2).point
-    (row,) = plan_inference(**ONE, batch=[8], tp=[2], pp=[1]).plan.best
+def test_python_answers_what_the_commands_do_and_as_tables(fit: Run) -> None:
+    found = fit_inference(**ONE, batch=8, tp=2)
+    planned = plan_inference(**ONE, batch=[8], tp=[2], pp=[1])
     words = ("--cluster", "8xA100-SXM-80GB", *SERVING, "--tp", "2", "--batch", "8", "--json")
-    assert point.latency_s == row.latency_s == fit(*words).document["latency_s"]
-
-
-def test_answers_of_python_are_tables() -> None:
-    for answer in (fit_inference(**ONE), plan_inference(**ONE, max_latency_ms=2000, top=3)):
-        assert "<table>" in answer._repr_html_()
+    latency_s = fit(*words).document["latency_s"]
+    assert found.point.latency_s == planned.plan.best[0].latency_s == latency_s
+    assert all("<table>" in answer._repr_html_() for answer in (found, planned))
 
 
 def test_wrong_keywords_are_named() -> None:

@@ -35,13 +35,10 @@ def board(*said: Event) -> Board:
     return made
 
 
-def test_a_tune_begins_with_its_profile_run() -> None:
+def test_a_tune_begins_with_its_profile_run_and_then_builds_its_space() -> None:
     made = board()
     made.session_s = 75.2
     assert (made.phase, made.progress, made.headline()) == (TunePhase.PROFILE, None, "1:15")
-
-
-def test_after_the_profile_the_space_is_built() -> None:
     assert board(ModelProfiled(spec=None, wall_s=1.0)).phase is TunePhase.SPACE
 
 
@@ -49,10 +46,15 @@ def test_a_search_counts_its_trials_of_all_candidates() -> None:
     made = board(*events())
     assert (made.phase, made.progress) == (TunePhase.SEARCH, PhaseProgress(6, 20))
     assert made.answer() == "best so far: ZeRO 1 · micro 8 · accum 2, 500.00 samples/s"
-
-
-def test_a_budget_of_trials_bounds_them() -> None:
+    rows = made.rows(9)
+    best = [row.cells[1] for row in rows if row.kind is RowKind.BEST]
+    assert best == ["ZeRO 1 · micro 8 · accum 2"]
+    assert (rows[2].cells[-1], rows[2].kind) == ("out_of_memory", RowKind.FAILED)
     assert board(TuneBegun(trials=8), *events()).progress == PhaseProgress(6, 8)
+    started = board(TrialStarted(trial=RUNNING, prediction=None))
+    assert (started.progress, started.time_left()) == (PhaseProgress(1, None), None)
+    row = started.rows(1)[0]
+    assert (row.cells[-1], row.kind) == ("starting", RowKind.RUNNING)
 
 
 def test_the_time_left_is_a_range_that_narrows_with_the_trials_left() -> None:
@@ -60,10 +62,6 @@ def test_the_time_left_is_a_range_that_narrows_with_the_trials_left() -> None:
     assert many is not None
     assert few is not None
     assert 0.0 < few.low_s < few.high_s < many.high_s
-
-
-def test_before_a_trial_is_measured_no_time_is_promised() -> None:
-    assert board(TrialStarted(trial=RUNNING, prediction=None)).time_left() is None
 
 
 def test_a_budget_counts_from_the_commands_start_and_bounds_what_is_left() -> None:
@@ -174,37 +172,12 @@ def test_a_running_trial_shows_its_last_step() -> None:
     assert board(*events(), late).rows(1)[0].cells[-1] == "step 3"
 
 
-def test_a_trial_without_a_step_is_starting() -> None:
-    row = board(TrialStarted(trial=RUNNING, prediction=None)).rows(1)[0]
-    assert (row.cells[-1], row.kind) == ("starting", RowKind.RUNNING)
-
-
-def test_a_second_attempt_has_a_row_of_its_own() -> None:
-    again = replace(RUNNING, attempt=2)
-    rows = board(*events(), TrialStarted(trial=again, prediction=None)).rows(2)
-    assert [row.cells[1] for row in rows] == [RUNNING_LABEL, f"{RUNNING_LABEL} (second attempt)"]
-
-
-def test_a_second_attempt_is_no_further_trial() -> None:
+def test_a_second_attempt_has_its_own_row_and_is_no_further_trial() -> None:
     again = TrialStarted(trial=replace(RUNNING, attempt=2), prediction=None)
-    assert board(*events(), again).progress == PhaseProgress(6, 20)
-
-
-def test_only_the_best_so_far_is_marked_best() -> None:
-    rows = board(*events()).rows(9)
-    assert [row.cells[1] for row in rows if row.kind is RowKind.BEST] == [
-        "ZeRO 1 · micro 8 · accum 2"
-    ]
-
-
-def test_a_failed_trial_shows_its_kind() -> None:
-    row = board(*events()).rows(9)[2]
-    assert (row.cells[-1], row.kind) == ("out_of_memory", RowKind.FAILED)
-
-
-def test_without_a_space_there_is_no_most() -> None:
-    started = TrialStarted(trial=RUNNING, prediction=None)
-    assert board(started).progress == PhaseProgress(1, None)
+    made = board(*events(), again)
+    names = [row.cells[1] for row in made.rows(2)]
+    assert names == [RUNNING_LABEL, f"{RUNNING_LABEL} (second attempt)"]
+    assert made.progress == PhaseProgress(6, 20)
 
 
 @given(count=st.integers(0, 12), limit=st.integers(0, 12))

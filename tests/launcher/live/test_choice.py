@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -25,31 +26,27 @@ class Stream(io.StringIO):
 TERMINAL, PIPE = Stream(terminal=True), Stream(terminal=False)
 
 
-@pytest.mark.parametrize("environment", [XTERM, {**XTERM, "NO_COLOR": "1"}])
-def test_a_tune_on_a_terminal_is_shown_live(environment: dict[str, str]) -> None:
-    assert wants_live(TUNE, (TERMINAL, TERMINAL), environment)
-
-
-@pytest.mark.parametrize("streams", [(PIPE, TERMINAL), (TERMINAL, PIPE), (PIPE, PIPE)])
-def test_where_either_stream_is_no_terminal_there_are_lines(streams: tuple[Stream, ...]) -> None:
-    assert not wants_live(TUNE, streams, XTERM)
-
-
-@pytest.mark.parametrize("environment", [{}, {"TERM": "dumb"}, {"TERM": "unknown"}])
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(environment: dict[str, str]) -> None:
-    assert not wants_live(TUNE, (TERMINAL, TERMINAL), environment)
+BOTH = (TERMINAL, TERMINAL)
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("request_", "streams", "environment", "live"),
     [
-        LaunchRequest(script="train.py"),
-        LaunchRequest(script="train.py", autotuning="tune", quiet=True),
-        LaunchRequest(script="train.py", autotuning="tune", log_level="debug"),
+        (TUNE, BOTH, XTERM, True),
+        (TUNE, BOTH, {**XTERM, "NO_COLOR": "1"}, True),
+        (TUNE, (PIPE, TERMINAL), XTERM, False),
+        (TUNE, (TERMINAL, PIPE), XTERM, False),
+        *((TUNE, BOTH, {"TERM": name}, False) for name in ("dumb", "unknown")),
+        (TUNE, BOTH, {}, False),
+        (LaunchRequest(script="train.py"), BOTH, XTERM, False),
+        (replace(TUNE, quiet=True), BOTH, XTERM, False),
+        (replace(TUNE, log_level="debug"), BOTH, XTERM, False),
     ],
 )
-def test_what_asks_for_less_or_more_than_a_table_gets_lines(request_: LaunchRequest) -> None:
-    assert not wants_live(request_, (TERMINAL, TERMINAL), XTERM)
+def test_a_tune_is_shown_live_on_a_terminal_that_can_unless_it_asks_for_less_or_more(
+    request_: LaunchRequest, streams: tuple[Stream, ...], environment: dict[str, str], live: bool
+) -> None:
+    assert wants_live(request_, streams, environment) is live
 
 
 def test_under_a_test_runner_the_view_is_lines() -> None:

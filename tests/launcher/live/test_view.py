@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from autoconf_launch.launcher.events import Finished, Note, TrialStarted
-from autoconf_launch.launcher.live.view import DRAW_EVERY_S, LiveView, fitting_columns, tick_every
+from autoconf_launch.launcher.live.view import DRAW_EVERY_S, LiveView, tick_every
 from autoconf_launch.launcher.report import HEADERS, label
 
 from ..report.fixed import RECORDS, RUNNING, events, golden
@@ -81,7 +81,12 @@ def test_the_table_is_as_it_was_looked_at(terminal: Terminal) -> None:
     assert last_frame(terminal.getvalue()) == golden("live.txt")
 
 
-def test_the_cursor_is_never_left_hidden(terminal: Terminal) -> None:
+def test_the_cursor_is_never_left_hidden_and_what_ends_at_once_draws_nothing(
+    terminal: Terminal,
+) -> None:
+    with view(terminal):
+        pass
+    assert terminal.getvalue() == ""
     with view(terminal) as live:
         live.tick()
         text = terminal.getvalue()
@@ -96,19 +101,6 @@ def test_an_error_leaves_the_last_table_and_gives_the_terminal_back(terminal: Te
         live.handle(TrialStarted(trial=RUNNING, prediction=None))
     assert RUNNING_LABEL in last_frame(terminal.getvalue())
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
-def test_no_control_character_of_a_note_is_drawn(terminal: Terminal) -> None:
-    with view(terminal) as live:
-        live.handle(Note(text="a key \x1b]0;planted\x07", warning=True))
-    assert r"a key \x1b]0;planted\x07" in terminal.getvalue()
-    assert "\x07" not in terminal.getvalue()
-
-
-def test_what_ends_at_once_draws_nothing(terminal: Terminal) -> None:
-    with view(terminal):
-        pass
-    assert terminal.getvalue() == ""
 
 
 def test_trials_that_all_come_at_once_are_shown_at_the_end(terminal: Terminal) -> None:
@@ -136,20 +128,16 @@ def test_what_came_too_fast_is_drawn_at_a_tick(terminal: Terminal) -> None:
         assert RUNNING_LABEL in terminal.getvalue()
 
 
-def test_notes_stay_above_the_table(terminal: Terminal) -> None:
+def test_notes_and_the_last_lines_of_a_crash_stay_above_the_table(terminal: Terminal) -> None:
     with view(terminal) as live:
         live.handle(Note(text="[bold] is no markup here", warning=True))
+        live.handle(Note(text="a key \x1b]0;planted\x07", warning=True))
         for event in events():
             live.handle(event)
+    assert r"a key \x1b]0;planted\x07" in terminal.getvalue()
+    assert "\x07" not in terminal.getvalue()
     text = CONTROL.sub("", terminal.getvalue())
     assert text.count("autoconf-launch: warning: [bold] is no markup here") == 1
-
-
-def test_a_crash_shows_the_last_lines_of_the_child(terminal: Terminal) -> None:
-    with view(terminal) as live:
-        for event in events():
-            live.handle(event)
-    text = CONTROL.sub("", terminal.getvalue())
     assert "trial 4 ZeRO 1 · micro 4 · accum 4 crashed: rank 1 ended with code 1 " in text
     assert "  | ValueError: no\n" in text
 
@@ -204,10 +192,6 @@ def test_a_narrow_terminal_leaves_whole_columns_out(
     assert {name for name in HEADERS if name not in header} == left_out
 
 
-def test_no_column_is_wider_than_it_must_be() -> None:
-    assert fitting_columns([], 200) == [(n, len(name)) for n, name in enumerate(HEADERS)]
-
-
 def test_a_terminal_that_is_gone_ends_the_drawing_and_nothing_else(terminal: Terminal) -> None:
     with view(terminal) as live:
         terminal.gone = True
@@ -225,17 +209,11 @@ def test_colours_are_left_out_where_no_color_asks_for_that(
     assert re.search(r"\x1b\[(?:\d+;)*3\dm", terminal.getvalue()) is None
 
 
-def test_ticks_come_while_this_thread_waits() -> None:
+def test_ticks_come_while_this_thread_waits_and_not_after_the_end() -> None:
     seen: list[float] = []
     with tick_every(lambda: seen.append(time.monotonic()), 0.01):
         time.sleep(0.1)
     assert len(seen) >= 2
-
-
-def test_after_its_end_nothing_ticks() -> None:
-    seen: list[float] = []
-    with tick_every(lambda: seen.append(1.0), 0.01):
-        pass
     seen.clear()
     time.sleep(0.03)
     assert seen == []

@@ -123,31 +123,22 @@ def test_a_models_name_is_not_markup(tmp_path: Path) -> None:
     assert evil not in page_html(plan_page((answer,), evil))
 
 
-def test_with_json_only_the_document_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*PLAN, "--json", "--html", str(tmp_path / "page.html")]) == OK
-    assert json.loads(capsys.readouterr().out)["best"]
-    assert (tmp_path / "page.html").exists()
-
-
 @pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])
-def test_an_older_page_is_replaced_as_a_table_is(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_older_page_is_replaced_and_with_json_only_the_document_is_printed(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "page.html"
     path.write_text("an older page")
-    assert main([*command, "--html", str(path)]) == OK
+    assert main([*command, "--json", "--html", str(path)]) == OK
+    assert json.loads(capsys.readouterr().out)
     assert "<html" in path.read_text()
 
 
-@pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])
 def test_a_missing_extra_is_one_sentence(
-    command: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert main([*command, "--html", str(tmp_path / "page.html")]) == USAGE
+    assert main([*PLAN, "--html", str(tmp_path / "page.html")]) == USAGE
     assert capsys.readouterr().err == (
         "autoconf-launch: HTML pages need jinja2, which is not installed: "
         "pip install 'autoconf-launch[html]'.\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pytest
+
 from autoconf_launch.launcher.pages import text_html
 from autoconf_launch.launcher.report import table_of
 
@@ -20,20 +22,14 @@ def cells(root: ElementTree.Element) -> list[list[str]]:
     return [[cell.text or "" for cell in row] for row in root.iter("tr")]
 
 
-def test_a_table_keeps_its_cells() -> None:
-    assert cells(tree(table_of(ROWS, HEADERS, ALIGN))) == [HEADERS, *ROWS]
+@pytest.mark.parametrize("markdown", [False, True])
+def test_a_table_keeps_its_cells(markdown: bool) -> None:
+    assert cells(tree(table_of(ROWS, HEADERS, ALIGN, markdown=markdown))) == [HEADERS, *ROWS]
 
 
-def test_a_table_in_markdown_is_the_same_one() -> None:
-    assert cells(tree(table_of(ROWS, HEADERS, ALIGN, markdown=True))) == [HEADERS, *ROWS]
-
-
-def test_columns_of_numbers_end_at_their_right() -> None:
+def test_columns_of_numbers_end_at_their_right_and_only_long_cells_are_broken() -> None:
     styles = [cell.get("style", "") for cell in tree(table_of(ROWS, HEADERS, ALIGN)).iter("th")]
     assert ["text-align: right" in style for style in styles] == [True, False, True]
-
-
-def test_only_long_cells_are_broken() -> None:
     table = table_of([["dp=16", "dp=16 zero=2 micro-batch=1"]], ["a", "b"], ["left", "left"])
     styles = [cell.get("style", "") for cell in tree(table).iter("td")]
     assert ["nowrap" in style for style in styles] == [True, False]

@@ -31,14 +31,26 @@ def test_the_first_line_after_the_profile_says_how_many_trials_fit(
     assert said == f"A trial takes about 25 s; the budget of 60 s has room for {text}"
 
 
-def test_a_budget_that_the_profile_run_used_up_says_so_and_what_to_type() -> None:
-    assert no_trial_text(45.0, profile_s=41.0, budget_s=60.0, enough_s=140.0) == (
-        "The budget of 60 s has no room for a trial: the profile run took 41 s, and a trial may "
-        "take 45 s. Use --budget 3m for two trials. The same command goes on from this profile "
-        "run."
+@pytest.mark.parametrize(
+    ("profile_s", "budget_s", "needs_s", "why"),
+    [
+        (41.0, 60.0, 45.0, "the profile run took 41 s, and a trial may take 45 s"),
+        (None, 40.0, 41.0, "a trial may take 41 s"),
+    ],
+)
+def test_a_budget_that_has_no_room_for_a_trial_says_so_and_what_to_type(
+    profile_s: float | None, budget_s: float, needs_s: float, why: str
+) -> None:
+    said = no_trial_text(needs_s, profile_s=profile_s, budget_s=budget_s, enough_s=140.0)
+    start = (
+        f"The budget of {budget_s:.0f} s has no room for a trial: {why}. Use --budget 3m for two "
+        "trials."
     )
-    again = no_trial_text(58.0, profile_s=55.0, budget_s=60.0, enough_s=140.0)
-    assert again.endswith("Use --budget 3m for two trials.")
+    assert said.startswith(start)
+    goes_on = " The same command goes on from this profile run."
+    assert said.removeprefix(start) == (goes_on if profile_s else "")
+    used_up = no_trial_text(58.0, profile_s=55.0, budget_s=60.0, enough_s=140.0)
+    assert used_up.endswith("Use --budget 3m for two trials.")
 
 
 def test_a_profile_run_that_the_budget_cut_says_what_was_seen_of_it() -> None:
@@ -77,11 +89,4 @@ def test_the_whole_time_is_given_with_its_parts() -> None:
     short = TimeParts(profile_s=14.0, trials_s=300.0, confirmation_s=0.0)
     assert parts_text(short) == (
         "This command took 5.23 minutes: 14 s until the first trial, 5 minutes for trials."
-    )
-
-
-def test_a_profile_run_that_was_read_back_is_not_said_to_have_taken_time() -> None:
-    assert no_trial_text(41.0, profile_s=None, budget_s=40.0, enough_s=170.0) == (
-        "The budget of 40 s has no room for a trial: a trial may take 41 s. Use --budget 3m for "
-        "two trials."
     )

@@ -18,6 +18,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.report import (
     csv_text,
+    duration_text,
     finished_row,
     label,
     minutes_text,
@@ -31,65 +32,56 @@ from autoconf_launch.launcher.report.cells import memory_text
 
 from .fixed import RECORDS, trial
 
+UNLIMITED = MemoryUse(free_before_bytes=0, peak_bytes=50_000_000, limit_bytes=0)
 
-@pytest.mark.parametrize(
-    ("size_bytes", "text"),
-    [(0, "0.0 kB"), (77_000, "77.0 kB"), (55_861_248, "55.9 MB"), (10_940_061_081, "10.94 GB")],
-)
-def test_sizes_are_decimal(size_bytes: int, text: str) -> None:
-    assert size_text(size_bytes) == text
+
+def span(low_s: float, high_s: float) -> str:
+    return range_text(TimeRange(low_s=low_s, high_s=high_s))
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "text"), [(0.2531, "0.253 s"), (0.01234, "12.3 ms"), (12.0, "12.000 s")]
-)
-def test_short_times_are_in_milliseconds(duration_s: float, text: str) -> None:
-    assert seconds_text(duration_s) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(16_950.4, "16,950"), (32.7249, "32.72"), (0.0667, "0.0667"), (1.2e-5, "0.000012"), (0, "0")],
-)
-def test_numbers_have_no_exponent(value: float, text: str) -> None:
-    assert number_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("duration_s", "text"), [(17_000.0, "17,000 s"), (7.638, "7.638 s"), (0.25312, "253.1 ms")]
-)
-def test_a_step_is_in_seconds_or_milliseconds(duration_s: float, text: str) -> None:
-    assert step_time_text(duration_s) == text
-
-
-@pytest.mark.parametrize(("duration_s", "text"), [(0.9, "0:00"), (46, "0:46"), (4503, "75:03")])
-def test_elapsed_time_is_in_minutes(duration_s: float, text: str) -> None:
-    assert minutes_text(duration_s) == text
-
-
-def test_memory_without_a_limit_has_no_share() -> None:
-    use = MemoryUse(free_before_bytes=0, peak_bytes=50_000_000, limit_bytes=0)
-    assert memory_text(use) == "50.0 MB"
-
-
-def test_a_record_of_an_earlier_session_is_told_apart() -> None:
-    assert finished_row(RECORDS[0], status="resumed").cells[-1] == "resumed"
-
-
-@pytest.mark.parametrize(
-    ("low_s", "high_s", "text"),
+    ("found", "text"),
     [
-        (3.2, 41.0, "3 to 41 s"),
-        (40.0, 190.0, "40 s to 3 minutes"),
-        (130.0, 380.0, "2 to 6 minutes"),
-        (600.0, 9000.0, "10 minutes to 2.5 hours"),
-        (8.1, 8.4, "about 8 s"),
+        (size_text(0), "0.0 kB"),
+        (size_text(77_000), "77.0 kB"),
+        (size_text(55_861_248), "55.9 MB"),
+        (size_text(10_940_061_081), "10.94 GB"),
+        (seconds_text(0.2531), "0.253 s"),
+        (seconds_text(0.01234), "12.3 ms"),
+        (seconds_text(12.0), "12.000 s"),
+        (number_text(16_950.4), "16,950"),
+        (number_text(32.7249), "32.72"),
+        (number_text(0.0667), "0.0667"),
+        (number_text(1.2e-5), "0.000012"),
+        (number_text(0), "0"),
+        (step_time_text(17_000.0), "17,000 s"),
+        (step_time_text(7.638), "7.638 s"),
+        (step_time_text(0.25312), "253.1 ms"),
+        (minutes_text(0.9), "0:00"),
+        (minutes_text(46), "0:46"),
+        (minutes_text(4503), "75:03"),
+        (
+            memory_text(MemoryUse(free_before_bytes=0, peak_bytes=50_000_000, limit_bytes=0)),
+            "50.0 MB",
+        ),
+        (finished_row(RECORDS[0], status="resumed").cells[-1], "resumed"),
+        (span(3.2, 41.0), "3 to 41 s"),
+        (span(40.0, 190.0), "40 s to 3 minutes"),
+        (span(130.0, 380.0), "2 to 6 minutes"),
+        (span(600.0, 9000.0), "10 minutes to 2.5 hours"),
+        (span(8.1, 8.4), "about 8 s"),
+        (duration_text(12.0), "12 s"),
+        (duration_text(90.0), "1.5 minutes"),
+        (duration_text(3600.0), "1 hour"),
+        (duration_text(14.1 * 3600), "14.1 hours"),
+        (duration_text(2.3 * 86400), "2.3 days"),
+        (duration_text(1234.5 * 86400), "1,234 days"),
     ],
 )
-def test_a_range_of_time_is_in_the_units_of_its_ends(
-    low_s: float, high_s: float, text: str
+def test_a_quantity_is_in_the_unit_that_it_fills_without_an_exponent(
+    found: str, text: str
 ) -> None:
-    assert range_text(TimeRange(low_s=low_s, high_s=high_s)) == text
+    assert found == text
 
 
 def test_a_label_has_what_is_not_as_usual() -> None:

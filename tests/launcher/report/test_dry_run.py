@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from autoconf_launch.autotuner.playoff import TimeRange
 from autoconf_launch.autotuner.space import Prediction
 from autoconf_launch.core import Candidate
@@ -37,22 +39,24 @@ def test_the_users_own_is_first_and_the_others_follow_by_what_is_predicted() -> 
     assert lines[3].split()[-6:] == ["s", "80.00", "0.50", "GB", "(50", "%)"]
 
 
-def test_money_is_said_where_a_price_is_known() -> None:
-    assert "Expected duration of the tune: 60 s to 30 minutes." in say(0.4, 0.3)
-    assert (
-        "Expected duration of the tune: 60 s to 30 minutes, $0.20 to $6.00 at $12.00 per hour."
-        in say(0.4, 0.3, usd_per_hour=12.0)
-    )
-
-
-def test_what_cannot_be_predicted_is_said() -> None:
-    first, *others = say(None, None)
-    assert first == "Dry run: 2 configurations to try."
-    (line,) = [one for one in others if one.startswith("Expected duration")]
-    assert "no step times are predicted" in line
-
-
 def test_many_candidates_are_counted_beyond_the_first_ones() -> None:
     lines = say(*([0.1] * 36))
     assert sum("ZeRO" in line for line in lines) == 25
     assert "and 11 more" in lines
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "usd_per_hour", "said"),
+    [
+        ((0.4, 0.3), None, ": 60 s to 30 minutes."),
+        ((0.4, 0.3), 12.0, ": 60 s to 30 minutes, $0.20 to $6.00 at $12.00 per hour."),
+        ((None, None), None, "no step times are predicted"),
+    ],
+)
+def test_the_duration_is_said_with_money_where_a_price_is_known(
+    steps_s: tuple[float | None, ...], usd_per_hour: float | None, said: str
+) -> None:
+    first, *others = say(*steps_s, usd_per_hour=usd_per_hour)
+    assert first.startswith("Dry run: 2 configurations to try")
+    (line,) = [one for one in others if one.startswith("Expected duration of the tune")]
+    assert said in line

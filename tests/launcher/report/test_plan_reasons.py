@@ -14,10 +14,6 @@ def answer(model: str, cluster: str, batch: int) -> PlanAnswer:
     return plan_answer(parse_plan([*words, "--explain"]))
 
 
-def reasons(answer: PlanAnswer) -> dict[str, str]:
-    return {one.family.name: loser_reason(answer, one) for one in answer.losers}
-
-
 def change(one: Planned, parts: dict[str, float], layout: Layout | None = None) -> Planned:
     merged = {**dict(one.parts), **parts}
     return replace(
@@ -35,43 +31,37 @@ def best() -> Planned:
     return change(found, {**nothing, "ideal": 0.5, "kernels": 0.5})
 
 
-def test_a_bubble_is_named_by_its_share_of_the_slower_step(best: Planned) -> None:
-    assert slowdown(change(best, {"bubble": 0.25}), best, 8) == "pipeline bubble 20 %"
+@pytest.mark.parametrize(
+    ("parts", "layout", "said"),
+    [
+        ({"bubble": 0.25}, None, "pipeline bubble 20 %"),
+        (
+            {"communication": 0.41},
+            Layout(tensor_parallel=16),
+            "TP crosses nodes: +41 % communication",
+        ),
+        ({"recompute": 0.3, "communication": 0.01}, None, "+30 % recomputation"),
+        ({"update": 0.001}, None, "as fast within half a percent"),
+    ],
+)
+def test_a_slower_layout_is_said_by_its_large_losses(
+    best: Planned, parts: dict[str, float], layout: Layout | None, said: str
+) -> None:
+    assert slowdown(change(best, parts, layout), best, 8) == said
+    assert {rule.name for rule in PLAN_RULES} <= RULES_IN_WORDS.keys()
 
 
-def test_tensor_parallelism_across_nodes_is_named(best: Planned) -> None:
-    wide = change(best, {"communication": 0.41}, Layout(tensor_parallel=16))
-    assert slowdown(wide, best, 8) == "TP crosses nodes: +41 % communication"
-
-
-def test_small_losses_beside_a_large_one_are_skipped(best: Planned) -> None:
-    slow = change(best, {"recompute": 0.3, "communication": 0.01})
-    assert slowdown(slow, best, 8) == "+30 % recomputation"
-
-
-def test_equal_steps_are_said_to_be_equal(best: Planned) -> None:
-    assert slowdown(change(best, {"update": 0.001}), best, 8) == "as fast within half a percent"
-
-
-def test_what_does_not_fit_says_by_how_much() -> None:
+def test_what_does_not_fit_or_has_no_layout_says_why() -> None:
     found = answer("llama3.1-8b", "8xA100-SXM-80GB", 8)
     plain = next(one for one in found.losers if one.family.name == "plain DDP")
     assert plain.planned
     over = plain.planned.peak_bytes - plain.planned.limit_bytes
     assert loser_reason(found, plain) == f"needs {memory_size(over)} too much"
-
-
-def test_the_winner_is_recognised_in_its_family() -> None:
-    assert "is the best" in reasons(answer("gpt2", "4xA100-SXM-80GB", 64)).values()
-
-
-def test_equations_without_a_solution_are_named() -> None:
-    found = reasons(answer("gpt2", "8xA100-SXM-80GB", 4))
-    assert found["plain DDP"] == "dp=8 does not divide a global batch of 4"
-
-
-def test_every_rule_has_its_words() -> None:
-    assert {rule.name for rule in PLAN_RULES} <= RULES_IN_WORDS.keys()
+    found = answer("gpt2", "8xA100-SXM-80GB", 4)
+    said = {one.family.name: loser_reason(found, one) for one in found.losers}
+    assert said["plain DDP"] == "dp=8 does not divide a global batch of 4"
+    found = answer("gpt2", "4xA100-SXM-80GB", 64)
+    assert "is the best" in [loser_reason(found, one) for one in found.losers]
 
 
 def test_a_faster_family_without_headroom_says_what_it_leaves_free() -> None:

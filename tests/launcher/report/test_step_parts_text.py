@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from autoconf_launch.autotuner.playoff import SoakReport
 from autoconf_launch.autotuner.space import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
@@ -18,29 +20,21 @@ RECORD = Record(
 )
 
 
+def line_names(record: Record, soak: SoakReport | None = None) -> list[str]:
+    """The lines by what stands before their numbers."""
+    text = step_parts_text(record, soak) or ""
+    return [line.split("  ")[0] for line in text.splitlines()]
+
+
 def test_the_measured_step_stands_below_the_predicted_parts() -> None:
-    lines = (step_parts_text(RECORD) or "").splitlines()
-    assert [line.split("  ")[0] for line in lines[1:-2]] == [
-        "samples",
-        "launch floor",
-        "recompute",
-        "exposed communication",
-        "update",
-    ]
-    assert lines[-1] == "measured 11 s, 10 % more"
-
-
-def test_a_pipeline_has_a_bubble_among_its_parts() -> None:
+    parts = ["samples", "launch floor", "recompute", "exposed communication", "update"]
+    assert line_names(RECORD)[1:-2] == parts
+    assert line_names(RECORD)[-1] == "measured 11 s, 10 % more"
+    assert step_parts_text(replace(RECORD, prediction=None)) is None
     assert RECORD.prediction is not None
-    parts = (*PARTS.items(), ("bubble", 3.0))
-    piped = replace(RECORD, prediction=replace(RECORD.prediction, parts=parts, step_s=13.0))
-    lines = (step_parts_text(piped) or "").splitlines()
-    assert [line.split("  ")[0] for line in lines[3:6]] == [
-        "recompute",
-        "bubble",
-        "exposed communication",
-    ]
-    assert "13" in lines[-2]
+    more = (*PARTS.items(), ("bubble", 3.0))
+    piped = replace(RECORD, prediction=replace(RECORD.prediction, parts=more, step_s=13.0))
+    assert line_names(piped)[3:6] == ["recompute", "bubble", "exposed communication"]
 
 
 def test_the_document_has_the_parts_by_name() -> None:
@@ -50,10 +44,6 @@ def test_the_document_has_the_parts_by_name() -> None:
         "measured_step_s": 11.0,
         "measured_parts_s": {},
     }
-
-
-def test_without_a_prediction_nothing_is_drawn() -> None:
-    assert step_parts_text(replace(RECORD, prediction=None)) is None
 
 
 def soak_of(**phases: float) -> SoakReport:
@@ -67,27 +57,20 @@ def soak_of(**phases: float) -> SoakReport:
     )
 
 
-def test_the_phases_of_the_soak_stand_below_the_prediction() -> None:
-    soak = soak_of(forward=2.0, backward=4.0, exchange=1.0, update=1.0)
-    lines = (step_parts_text(RECORD, soak) or "").splitlines()
-    assert [line.split("  ")[0] for line in lines[-6:]] == [
-        "forward",
-        "backward",
-        "exposed communication",
-        "update",
-        "between steps",
-        "step",
-    ]
-
-
-def test_what_no_phase_explains_is_between_the_steps() -> None:
-    document = step_parts_document(RECORD, soak_of(forward=2.0, backward=4.0, update=1.0)) or {}
-    assert document["measured_parts_s"]["between"] == 3.0
-
-
-def test_an_exchange_that_could_not_be_told_apart_is_not_drawn() -> None:
-    soak = soak_of(forward=2.0, backward=4.0, exchange=0.0, update=1.0)
-    assert (
-        "exposed communication"
-        not in (step_parts_text(RECORD, soak) or "").split("verification run")[1]
-    )
+@pytest.mark.parametrize(
+    ("phases", "exchange", "between_s"),
+    [
+        ({"exchange": 1.0}, ["exposed communication"], 2.0),
+        ({"exchange": 0.0}, [], 3.0),
+        ({}, [], 3.0),
+    ],
+)
+def test_the_phases_of_the_soak_stand_below_the_prediction(
+    phases: dict[str, float], exchange: list[str], between_s: float
+) -> None:
+    """Time outside all phases is between the steps; no exchange is drawn without a time."""
+    soak = soak_of(forward=2.0, backward=4.0, **phases, update=1.0)
+    lines = line_names(RECORD, soak)[-5 - len(exchange) :]
+    assert lines == ["forward", "backward", *exchange, "update", "between steps", "step"]
+    document = step_parts_document(RECORD, soak) or {}
+    assert document["measured_parts_s"]["between"] == between_s

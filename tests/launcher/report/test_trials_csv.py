@@ -5,15 +5,10 @@ import io
 import json
 from dataclasses import replace
 
-from autoconf_launch.launcher.report import csv_text, finished_row, trial_document, trials_csv
+from autoconf_launch.launcher.report import csv_text, finished_row, trial_document
 from autoconf_launch.launcher.report.results import ABOVE_PEAK
 
 from .fixed import RECORDS
-
-
-def test_there_is_a_row_for_each_record_under_the_columns() -> None:
-    rows = list(csv.DictReader(io.StringIO(trials_csv([*map(finished_row, RECORDS)]))))
-    assert [row["name"] for row in rows] == [record.trial.name for record in RECORDS]
 
 
 def test_a_detail_with_commas_and_quotes_is_one_cell() -> None:

@@ -34,13 +34,3 @@ def test_short_steps_are_drawn_in_milliseconds() -> None:
         ["0.0157", "ms"],
         ["2.016", "ms"],
     ]
-
-
-def test_only_plain_characters_are_used() -> None:
-    assert waterfall_text(step_waterfall(PARTS)).isascii()
-
-
-def test_each_loss_starts_where_the_one_before_it_ends() -> None:
-    steps = step_waterfall(PARTS)
-    ends = [step.start_s + step.seconds for step in steps]
-    assert [step.start_s for step in steps] == [0.0, *ends[:-1]]

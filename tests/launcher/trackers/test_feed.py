@@ -33,8 +33,38 @@ def tell(feed: Feed, finished: TrialFinished) -> TrackedTrial:
     return entry
 
 
-def test_a_run_is_named_by_model_size_and_parameters() -> None:
-    assert tell(Feed("gpt3", "5b"), FINISHED).run == "gpt3_5b_z0_gas2_tmbspg8"
+NO_BLOCKS = replace(SPEC, blocks=())
+
+
+@pytest.mark.parametrize(
+    ("given", "spec", "study"),
+    [
+        (("gpt3", "5b"), SPEC, "gpt3_5b"),
+        (("my model/2", "5b"), None, "my_model_2_5b"),
+        (("train",), SPEC, "train_126m"),
+        (("train",), None, "train"),
+        (("train",), NO_BLOCKS, "train"),
+    ],
+)
+def test_a_run_is_named_by_model_given_or_profiled_size_and_parameters(
+    given: tuple[str, ...], spec: ModelSpec | None, study: str
+) -> None:
+    feed = Feed(*given)
+    feed.take(ModelProfiled(spec=spec, wall_s=1.0))
+    assert feed.study == study
+    assert tell(feed, FINISHED).run == f"{study}_z0_gas2_tmbspg8"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "name"),
+    [
+        ("examples/train.py", "script", "train"),
+        ("package.train", "module", "train"),
+        ("./run.sh", "program", "run"),
+    ],
+)
+def test_a_tune_is_named_by_its_script(script: str, kind: Any, name: str) -> None:
+    assert feed_of(LaunchRequest(script=script, kind=kind)).study == name
 
 
 def test_a_run_whose_trial_has_model_and_size_in_its_name_has_them_once() -> None:
@@ -44,41 +74,6 @@ def test_a_run_whose_trial_has_model_and_size_in_its_name_has_them_once() -> Non
     feed = Feed("gpt3", "5b")
     assert tell(feed, replace(FINISHED, record=searched)).run == name
     assert tell(feed, replace(FINISHED, record=again)).run == f"{name}_round1"
-
-
-def test_a_size_that_was_not_given_is_the_one_that_was_profiled() -> None:
-    feed = Feed("train")
-    feed.take(ModelProfiled(spec=SPEC, wall_s=1.0))
-    assert tell(feed, FINISHED).run == "train_126m_z0_gas2_tmbspg8"
-
-
-def test_a_given_size_stays() -> None:
-    feed = Feed("gpt3", "5b")
-    feed.take(ModelProfiled(spec=SPEC, wall_s=1.0))
-    assert feed.study == "gpt3_5b"
-
-
-@pytest.mark.parametrize("spec", [None, replace(SPEC, blocks=())])
-def test_an_unknown_model_has_no_size(spec: ModelSpec | None) -> None:
-    feed = Feed("train")
-    feed.take(ModelProfiled(spec=spec, wall_s=1.0))
-    assert feed.study == "train"
-
-
-def test_a_name_is_usable_as_a_file_name() -> None:
-    assert Feed("my model/2", "5b").study == "my_model_2_5b"
-
-
-@pytest.mark.parametrize(
-    ("request_", "name"),
-    [
-        (LaunchRequest(script="examples/train.py"), "train"),
-        (LaunchRequest(script="package.train", kind="module"), "train"),
-        (LaunchRequest(script="./run.sh", kind="program"), "run"),
-    ],
-)
-def test_a_tune_is_named_by_its_script(request_: LaunchRequest, name: str) -> None:
-    assert feed_of(request_).study == name
 
 
 @pytest.mark.parametrize(
@@ -130,6 +125,8 @@ def test_a_measured_trial_has_what_was_predicted_and_measured() -> None:
             "wall_s": 3.5,
         }
     )
+    odd = record(trial(1, 0, 1), replace(steps_of(0.5), flops_per_step=math.inf))
+    assert "flops_per_gpu_per_s" not in dict(metrics_of(odd)), "what is no number is left out"
 
 
 def test_a_failed_trial_has_its_kind_and_no_line_of_a_log() -> None:
@@ -138,11 +135,6 @@ def test_a_failed_trial_has_its_kind_and_no_line_of_a_log() -> None:
     assert entry.failure == "crashed"
     assert "secret" not in repr(entry)
     assert "Traceback" not in repr(entry)
-
-
-def test_what_is_no_number_is_left_out() -> None:
-    odd = record(trial(1, 0, 1), replace(steps_of(0.5), flops_per_step=math.inf))
-    assert "flops_per_gpu_per_s" not in dict(metrics_of(odd))
 
 
 def test_the_best_so_far_follows_each_searched_trial() -> None:
@@ -170,20 +162,14 @@ def test_a_launch_that_repeats_a_trial_is_a_run_of_its_own(
     entry = tell(Feed("m"), replace(FINISHED, record=repeated))
     assert (entry.run, entry.phase) == (run, phase)
     assert entry.key != first.key
+    entries = Feed("m").take(replace(FINISHED, record=repeated))
+    assert len(entries) == 1 or phase is Phase.SEARCH, "only the search has a best so far"
 
 
-def test_rounds_and_soaks_say_nothing_of_the_best() -> None:
-    final = replace(RECORDS[1], trial=replace(RECORDS[1].trial, final=True))
-    assert len(Feed("m").take(replace(FINISHED, record=final))) == 1
-
-
-def test_the_winner_is_the_choice() -> None:
-    (entry,) = Feed("m").take(Finished(text="", winner=RECORDS[3]))
+def test_the_winner_is_the_choice_and_other_events_are_not_told() -> None:
+    feed = Feed("m")
+    (entry,) = feed.take(Finished(text="", winner=RECORDS[3]))
     assert isinstance(entry, TrackedChoice)
     assert entry.run == "m_z1_gas2_tmbspg8"
     assert dict(entry.metrics)["step_s"] == pytest.approx(0.064)
-
-
-def test_other_events_are_not_told() -> None:
-    assert Feed("m").take(Note(text="a note")) == ()
-    assert Feed("m").take(Finished(text="no winner")) == ()
+    assert feed.take(Note(text="a note")) == feed.take(Finished(text="no winner")) == ()

@@ -47,13 +47,9 @@ def heard_by_the_view(choice: TrackingChoice, folder: Path) -> list[Event]:
     return heard
 
 
-def test_trackers_are_told_of_the_study(tmp_path: Path) -> None:
-    heard_by_the_view(RECORDER, tmp_path)
-    assert tell(tmp_path) == ["made", *["trial", "best"] * 5, "choice", "closed"]
-
-
-def test_the_view_hears_every_event_in_order(tmp_path: Path) -> None:
+def test_trackers_are_told_of_the_study_and_the_view_hears_every_event(tmp_path: Path) -> None:
     heard = heard_by_the_view(RECORDER, tmp_path)
+    assert tell(tmp_path) == ["made", *["trial", "best"] * 5, "choice", "closed"]
     assert [event for event in heard if not isinstance(event, Note)] == list(SAID)
 
 

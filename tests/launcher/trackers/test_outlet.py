@@ -57,20 +57,14 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_tracker_is_told_everything_in_order_and_closed(tmp_path: Path) -> None:
-    notes = all_told(tmp_path, "Recorder")
+def test_a_tracker_is_told_everything_once_and_in_order_under_one_id(tmp_path: Path) -> None:
+    assert warnings(all_told(tmp_path, "Recorder")) == []
     made, *middle, closed = tell(tmp_path)
     assert (made[0], closed) == ("made", ["closed", ""])
     assert [run for _, run in middle] == [entry.run for entry in STUDY]
-    assert warnings(notes) == []
-
-
-def test_a_study_keeps_its_id_and_repeats_nothing(tmp_path: Path) -> None:
-    all_told(tmp_path, "Recorder")
     all_told(tmp_path, "Recorder")
     lines = tell(tmp_path)
-    ids = {value for what, value in lines if what == "made"}
-    assert len(ids) == 1
+    assert len({value for what, value in lines if what == "made"}) == 1
     assert sum(what == "trial" for what, _ in lines) == 3
 
 
@@ -91,8 +85,8 @@ def test_a_tracker_that_hangs_is_ended_with_one_warning(tmp_path: Path, tracker:
     assert time.monotonic() - start_s < 0.5
     notes += finish_all([one], 1.5)
     assert time.monotonic() - start_s < 6.0
-    assert len(warnings(notes)) == 1
-    assert "it was too slow to accept every run" in warnings(notes)[0]
+    (warning,) = warnings(notes)
+    assert "it was too slow to accept every run" in warning
 
 
 def test_a_tracker_that_hangs_takes_any_number_of_entries(tmp_path: Path) -> None:
@@ -134,13 +128,9 @@ def test_a_tracker_that_fails_is_one_warning(tmp_path: Path, tracker: str, says:
     assert warning.endswith("tracker.log.")
 
 
-def test_after_a_failure_the_next_entry_comes_all_the_same(tmp_path: Path) -> None:
-    all_told(tmp_path, "RaisesAtATrial")
-    assert [what for what, _ in tell(tmp_path)] == ["made", *["best"] * 3, "choice", "closed"]
-
-
 def test_what_was_not_taken_is_told_again_in_the_next_session(tmp_path: Path) -> None:
     all_told(tmp_path, "RaisesAtATrial")
+    assert [what for what, _ in tell(tmp_path)] == ["made", *["best"] * 3, "choice", "closed"]
     all_told(tmp_path, "Recorder")
     assert [what for what, _ in tell(tmp_path)].count("trial") == 3
 

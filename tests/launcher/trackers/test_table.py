@@ -41,19 +41,35 @@ def test_a_folder_of_the_name_is_no_library(
         check_tracking(TrackingChoice(trackers=("wandb",)))
 
 
-def test_no_tracker_needs_nothing() -> None:
+@pytest.mark.usefixtures("toys")
+def test_an_installed_package_can_bring_a_tracker_that_is_not_imported_here() -> None:
+    assert find_tracker("Recorder") == "toy_trackers:Recorder"
+    check_tracking(TrackingChoice(trackers=("Recorder",)))
+    assert "toy_trackers" not in sys.modules
     check_tracking(TrackingChoice(wandb_key_file="/nowhere/key"))
 
 
-@pytest.mark.usefixtures("toys")
-def test_an_installed_package_can_bring_a_tracker() -> None:
-    assert find_tracker("Recorder") == "toy_trackers:Recorder"
-
-
-@pytest.mark.usefixtures("toys")
-def test_a_tracker_of_a_package_is_not_imported_here() -> None:
-    check_tracking(TrackingChoice(trackers=("Recorder",)))
-    assert "toy_trackers" not in sys.modules
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "must have the Weights & Biases key on its first line"),
+        (b"\n", "must have the Weights & Biases key on its first line"),
+        (b" \nabc\n", "must have the Weights & Biases key on its first line"),
+        (None, "cannot be read: No such file or directory"),
+        (b"\xffsecret\n", "key"),
+    ],
+)
+def test_a_file_without_a_key_on_its_first_line_is_refused_without_showing_it(
+    tmp_path: Path, content: bytes | None, says: str
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=says) as caught:
+        read_key(str(path))
+    assert "secret" not in str(caught.value)
+    path.write_text(" abc \nsecond line\n")
+    assert read_key(str(path)) == "abc"
 
 
 def test_no_library_of_a_tracker_is_imported_by_the_check() -> None:
@@ -66,30 +82,3 @@ def test_no_library_of_a_tracker_is_imported_by_the_check() -> None:
         "sys.exit(bool({'torch', 'wandb', 'mlflow', 'tensorboard'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_key_is_the_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "key"
-    path.write_text(" abc \nsecond line\n")
-    assert read_key(str(path)) == "abc"
-
-
-@pytest.mark.parametrize("text", ["", "\n", " \nabc\n"])
-def test_a_file_without_a_key_on_its_first_line_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "key"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match="must have the Weights & Biases key on its first line"):
-        read_key(str(path))
-
-
-def test_a_missing_key_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
-        read_key(str(tmp_path / "key"))
-
-
-def test_what_is_wrong_with_a_key_file_does_not_show_it(tmp_path: Path) -> None:
-    path = tmp_path / "key"
-    path.write_bytes(b"\xffsecret\n")
-    with pytest.raises(ConfigError) as caught:
-        read_key(str(path))
-    assert "secret" not in str(caught.value)

@@ -46,34 +46,30 @@ def test_measured_runs_are_sorted_by_their_step(tmp_path: Path) -> None:
     found = configurator(tmp_path)
     for name, step_s in zip(names(found), (5.0, 3.0, 4.0, 2.0), strict=True):
         ran(tmp_path, name, step_s)
+    ran(tmp_path, "theirs_5b_16nodes_tp_4_pp_2_cp_1_ep_1_mbs_3_vp_None", 9.0)
     table = rows(found.get_results(path_to_save=tmp_path / "out").summary)
-    assert [row["Time per Step"] for row in table] == ["2.0", "3.0", "4.0", "5.0"]
+    assert [row["Time per Step"] for row in table] == ["2.0", "3.0", "4.0", "5.0", "9.0"]
     assert [(row["TP"], row["MBS"]) for row in table[:2]] == [("2", "2"), ("1", "2")]
+    assert [table[-1][name] for name in ("TP", "PP", "MBS", "VP")] == ["4", "2", "3", ""]
 
 
-def test_each_run_that_left_nothing_is_in_the_other_table(tmp_path: Path) -> None:
+def test_each_run_without_a_measurement_is_in_the_other_table(tmp_path: Path) -> None:
     found = configurator(tmp_path)
+    nothing = found.get_results()
+    assert nothing.summary == tmp_path / "final_results/nemo2/final_summary_16nodes.csv"
+    assert rows(nothing.summary) == []
+    assert nothing.text.startswith("No configuration was measured")
     ran(tmp_path, names(found)[2], 3.0)
+    full = tmp_path / names(found)[1]
+    full.mkdir()
+    (full / "log-node0").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
     results = found.get_results(path_to_save=tmp_path / "out")
     (row,) = rows(results.summary)
     assert (row["TP"], row["MBS"]) == ("2", "1")
-    assert [(row["TP"], row["MBS"]) for row in rows(results.failed)] == [
-        ("1", "1"),
-        ("1", "2"),
-        ("2", "2"),
-    ]
-
-
-def test_without_any_run_there_are_two_tables_and_a_sentence(tmp_path: Path) -> None:
-    results = configurator(tmp_path / "never").get_results(path_to_save=tmp_path)
-    assert rows(results.summary) == []
-    assert "No configuration was measured" in results.text
-
-
-def test_folders_of_other_names_that_say_their_degrees_are_runs_too(tmp_path: Path) -> None:
-    ran(tmp_path, "theirs_5b_16nodes_tp_4_pp_2_cp_1_ep_1_mbs_3_vp_None", 3.0)
-    (row,) = rows(configurator(tmp_path).get_results(path_to_save=tmp_path).summary)
-    assert [row[name] for name in ("TP", "PP", "MBS", "VP")] == ["4", "2", "3", ""]
+    failed = rows(results.failed)
+    assert [(row["TP"], row["MBS"]) for row in failed] == [("1", "1"), ("1", "2"), ("2", "2")]
+    assert failed[1]["Error Message"].startswith("out_of_memory: torch.OutOfMemoryError")
+    assert "A100-SXM-80GB by its memory" in results.text, "the price is published"
 
 
 def test_the_text_lists_the_fastest_with_days(tmp_path: Path) -> None:
@@ -85,34 +81,16 @@ def test_the_text_lists_the_fastest_with_days(tmp_path: Path) -> None:
     assert "4.139 days to train, 25,431 USD" in text
 
 
-def test_without_a_price_the_published_one_of_the_gpu_counts_and_is_named(tmp_path: Path) -> None:
-    found = configurator(tmp_path)
-    ran(tmp_path, names(found)[0], 5.0)
-    assert "A100-SXM-80GB by its memory" in found.get_results(path_to_save=tmp_path).text
-
-
-def test_tables_go_beside_the_logs_by_default(tmp_path: Path) -> None:
-    summary = configurator(tmp_path).get_results().summary
-    assert summary == tmp_path / "final_results" / "nemo2" / "final_summary_16nodes.csv"
-
-
-def test_nemo_s_own_call_with_both_configurations_works(tmp_path: Path) -> None:
-    found = configurator(tmp_path)
-    base, candidates = found.generate_configs()
-    some = dict(list(candidates.items())[:1])
-    results = found.get_results(base, some, str(tmp_path), 5, "nemo_error")
-    assert len(rows(results.failed)) == 1
-
-
 def test_runs_that_were_not_asked_for_are_in_no_table(tmp_path: Path) -> None:
     found = configurator(tmp_path)
     base, candidates = found.generate_configs()
-    for name in candidates:
+    first, *others = candidates
+    for name in others:
         ran(tmp_path, name, 3.0)
-    last = list(candidates)[-1]
-    results = found.get_results(base, {last: candidates[last]}, tmp_path / "out")
-    assert [(row["TP"], row["MBS"]) for row in rows(results.summary)] == [("2", "2")]
-    assert rows(results.failed) == []
+    for name, tables in ((others[-1], (1, 0)), (first, (0, 1))):
+        some = {name: candidates[name]}
+        results = found.get_results(base, some, str(tmp_path / "out"), 5, "nemo_error")
+        assert (len(rows(results.summary)), len(rows(results.failed))) == tables
 
 
 def test_a_run_whose_name_says_no_degrees_is_named(tmp_path: Path) -> None:
@@ -120,19 +98,19 @@ def test_a_run_whose_name_says_no_degrees_is_named(tmp_path: Path) -> None:
         configurator(tmp_path).get_results(train_config={"mine": {}})
 
 
-def test_checkpointed_layers_are_read_from_names_of_nemo1() -> None:
-    found = point_of("gpt3_5b_16nodes_tp_1_pp_4_mbs_2_act_ckpt_8_num_mbs_act_3_act_per_pipe_2")
-    assert found is not None
-    assert (found.recompute_layers, found.recompute_micro_batches) == (8, 3)
-    assert found.recompute_layers_per_pipeline == 2
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("llama_8b_2nodes_tp_2_pp_4_cp_1_ep_1_mbs_3_vp_8", (2, 4, 1, 1, 3, 8)),
-        ("x_tp_1_pp_1_mbs_2", (1, 1, 1, 1, 2, None)),
-        ("x_tp_1_pp_1_mbs_2_act_ckpt_8_num_mbs_act_None", (1, 1, 1, 1, 2, None)),
+        ("llama_8b_2nodes_tp_2_pp_4_cp_1_ep_1_mbs_3_vp_8", (2, 4, 1, 1, 3, 8, None, None, None)),
+        ("x_tp_1_pp_1_mbs_2", (1, 1, 1, 1, 2, None, None, None, None)),
+        (
+            "x_tp_1_pp_1_mbs_2_act_ckpt_8_num_mbs_act_None",
+            (1, 1, 1, 1, 2, None, 8, None, None),
+        ),
+        (
+            "gpt3_5b_16nodes_tp_1_pp_4_mbs_2_act_ckpt_8_num_mbs_act_3_act_per_pipe_2",
+            (1, 4, 1, 1, 2, None, 8, 3, 2),
+        ),
         ("x_tp_1_pp_1", None),
         ("final_results", None),
     ],
@@ -140,23 +118,10 @@ def test_checkpointed_layers_are_read_from_names_of_nemo1() -> None:
 def test_degrees_are_read_from_names(name: str, expected: tuple[int | None, ...] | None) -> None:
     found = point_of(name)
     values = found and (
-        *(*found.layout.mesh, found.layout.micro_batch),
-        found.virtual,
+        *(*found.layout.mesh, found.layout.micro_batch, found.virtual, found.recompute_layers),
+        *(found.recompute_micro_batches, found.recompute_layers_per_pipeline),
     )
     assert values == expected
-
-
-def test_a_log_that_ends_in_out_of_memory_stands_in_the_second_table(tmp_path: Path) -> None:
-    found = configurator(tmp_path)
-    first, *others = names(found)
-    for name in others:
-        ran(tmp_path, name, 9.0)
-    (tmp_path / first).mkdir()
-    (tmp_path / first / "log-node0").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
-    results = found.get_results()
-    (row,) = rows(results.failed)
-    assert row["Error Message"].startswith("out_of_memory: torch.OutOfMemoryError")
-    assert len(rows(results.summary)) == len(others)
 
 
 @pytest.mark.parametrize(

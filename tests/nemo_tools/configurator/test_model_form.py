@@ -48,13 +48,13 @@ _EXPERT = 3 * 4096 * 14336 + 4096
 
 
 def size_b(family: str, config: dict[str, Any]) -> Any:
+    sizes: dict[str, Any] = {"tensor_parallel_sizes": [2], "pipeline_parallel_sizes": [1]}
     found = AutoConfigurator(
         {"family": family, "model": {"config": config}, "num_nodes": 2, "seq_length": 4096},
         "logs",
         gpus_per_node=8,
         global_batch_size=512,
-        tensor_parallel_sizes=[2],
-        pipeline_parallel_sizes=[1],
+        **sizes,
         micro_batch_sizes=[1],
         min_model_parallel_size=1,
         grid="nemo",
@@ -110,23 +110,18 @@ def test_what_a_model_does_not_say_is_as_usual(config: dict[str, Any], form: For
     assert own_form({"config": config}, Form(groups=8), "recipe") == form
 
 
-def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
-    with pytest.raises(ConfigError, match="num_query_groups is 3, but must divide"):
-        size_b("llama", {**_LLAMA2_7B, "num_query_groups": 3})
-
-
-def test_a_number_of_experts_that_is_none_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"num_moe_experts is 2\.5, but must be"):
-        size_b("mixtral", {**_MIXTRAL, "num_moe_experts": 2.5})
-
-
-def test_a_bert_without_a_size_in_its_name_has_that_of_nvidia_s_formula() -> None:
-    """By which NeMo 2.0 names it; exactly counted it has 0.337 B."""
-    config = {"num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16}
-    found = AutoConfigurator(
-        {"family": "bert", "model": config, "num_nodes": 1, "seq_length": 512}, "logs"
-    )
-    assert next(iter(found.generate_configs()[1])).startswith("bert_0.338b_")
+@pytest.mark.parametrize(
+    ("family", "config", "says"),
+    [
+        ("llama", {**_LLAMA2_7B, "num_query_groups": 3}, "num_query_groups is 3, but must divide"),
+        ("mixtral", {**_MIXTRAL, "num_moe_experts": 2.5}, r"num_moe_experts is 2\.5, but must be"),
+    ],
+)
+def test_groups_and_experts_that_are_none_are_named(
+    family: str, config: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        size_b(family, config)
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", {"class": "Llama3Config8B"}])

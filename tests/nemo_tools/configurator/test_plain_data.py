@@ -19,6 +19,7 @@ from autoconf_launch.nemo.configurator.recipe import to_data
 _DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
 )
 
 

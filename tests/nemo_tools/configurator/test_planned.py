@@ -21,13 +21,6 @@ def configurator(**arguments: Any) -> AutoConfigurator:
     return AutoConfigurator(**{**start, **arguments})
 
 
-def degrees(config: dict[str, Any]) -> tuple[int, int, int]:
-    strategy = config["trainer"]["strategy"]
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    tensor, pipeline, context = (strategy[name] for name in names)
-    return tensor, pipeline, context
-
-
 def test_a_limit_takes_the_most_promising() -> None:
     few, many = (
         list(configurator(grid="planner", limit_search_runs=limit).generate_configs()[1])
@@ -36,25 +29,19 @@ def test_a_limit_takes_the_most_promising() -> None:
     assert (len(few), many[:3]) == (3, few)
 
 
-def test_llama3_70b_as_nvidia_tuned_it_is_among_the_first() -> None:
-    """Tensor 4, pipeline 4, context 2 (NeMo-Framework-Launcher 24.07), outside NeMo's own grid."""
-    found = configurator(grid="planner", context_parallel_sizes="auto", limit_search_runs=30)
-    assert (4, 4, 2) in map(degrees, found.generate_configs()[1].values())
-
-
-@pytest.mark.parametrize("memory_gb", [24, 141, 192])
-def test_a_memory_without_a_rule_goes_to_the_planner_and_says_so(memory_gb: float) -> None:
-    found = configurator(model="llama3-8b", gpu_memory_gb=memory_gb, limit_search_runs=5)
-    assert found.generate_configs()[1]
-    said = f"NeMo has no rule for llama on {memory_gb:g} GB: its rules are for 40 and 80 GB; the "
-    assert f"{said}candidates are the planner's." in found.notes
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"seq_length": 65536, "model": "llama3-8b"}, "llama with 65536 tokens on 80 GB"),
         ({"model": "llama3.1-405b", "num_nodes": 64}, "llama of 405 B with 8192 tokens on 80 GB"),
+        *(
+            (
+                {"model": "llama3-8b", "gpu_memory_gb": memory_gb},
+                f"llama on {memory_gb} GB: its rules are for 40 and 80 GB; the candidates are "
+                "the planner's.",
+            )
+            for memory_gb in (24, 141)
+        ),
     ],
 )
 def test_what_no_rule_covers_has_the_planner_s_candidates(
@@ -66,25 +53,12 @@ def test_what_no_rule_covers_has_the_planner_s_candidates(
     assert sum(f"NeMo has no rule for {said}" in note for note in by_rule.notes) == 1
 
 
-def test_lists_bound_the_planner_too() -> None:
-    found = configurator(grid="planner", tensor_parallel_sizes=[8], micro_batch_sizes=[1])
-    configs = found.generate_configs()[1].values()
-    assert {degrees(config)[0] for config in configs} == {8}
-    assert {config["data"]["micro_batch_size"] for config in configs} == {1}
-
-
 def test_a_recommended_batch_that_nothing_divides_is_rounded() -> None:
+    work: dict[str, Any] = {"num_nodes": 5, "gpus_per_node": 7, "global_batch_size": None}
     found = configurator(
-        model="gpt3_5b",
-        num_nodes=5,
-        gpus_per_node=7,
-        seq_length=2048,
-        global_batch_size=None,
-        grid="planner",
-        limit_search_runs=3,
+        model="gpt3_5b", **work, seq_length=2048, grid="planner", limit_search_runs=3
     )
-    batch = found.generate_configs()[0]["data"]["global_batch_size"]
-    assert batch % 35 == 0
+    assert found.generate_configs()[0]["data"]["global_batch_size"] % 35 == 0
     assert any("does not divide over 35 GPUs" in note for note in found.notes)
 
 
@@ -96,14 +70,31 @@ def test_what_fits_nowhere_is_refused_in_one_sentence() -> None:
 def test_the_planner_s_runs_are_named_as_nemo2_names_its_own() -> None:
     found = configurator(grid="planner", context_parallel_sizes="auto", limit_search_runs=0)
     configs = found.generate_configs()[1]
-    names = "_tp_{}_pp_{}_cp_{}"
     for name, config in configs.items():
-        assert names.format(*degrees(config)) in name
         strategy = config["trainer"]["strategy"]
-        assert f"_vp_{strategy['virtual_pipeline_model_parallel_size']}" in name
+        for short, key in (
+            ("tp", "tensor_model_parallel_size"),
+            ("pp", "pipeline_model_parallel_size"),
+            ("cp", "context_parallel_size"),
+            ("vp", "virtual_pipeline_model_parallel_size"),
+        ):
+            assert f"_{short}_{strategy[key]}" in name
         layers = config["model"]["config"].get("recompute_num_layers")
         assert (f"_act_ckpt_{layers}" in name) is (layers is not None)
         assert config["log"]["name"] == name
+    models = [config["model"]["config"] for config in configs.values()]
+    assert len({one.get("recompute_num_layers") for one in models}) > 2
+    assert {one.get("recompute_granularity") for one in models} >= {"full"}
+
+
+def test_what_is_given_is_not_searched() -> None:
+    sizes = {"tensor_parallel_sizes": [8], "micro_batch_sizes": [1], "context_parallel_sizes": [2]}
+    found = configurator(grid="planner", **sizes)
+    for config in found.generate_configs()[1].values():
+        strategy, data = config["trainer"]["strategy"], config["data"]
+        assert strategy["tensor_model_parallel_size"] == 8
+        assert strategy["context_parallel_size"] == 2
+        assert (data["micro_batch_size"], data["global_batch_size"]) == (1, 128)
 
 
 def test_context_expert_and_batch_are_searched_where_they_are_not_given() -> None:
@@ -121,12 +112,6 @@ def test_context_expert_and_batch_are_searched_where_they_are_not_given() -> Non
     assert any(note.startswith(said) for note in found.notes)
 
 
-def test_recomputed_layers_are_searched() -> None:
-    configs = configurator(grid="planner").generate_configs()[1].values()
-    models = [config["model"]["config"] for config in configs]
-    assert len({one.get("recompute_num_layers") for one in models}) > 2
-
-
 def test_a_training_with_another_batch_reads_as_many_tokens() -> None:
     found = AutoConfigurator(model="llama3-8b", num_nodes=4, seq_length=8192, path_to_logs="logs")
     steps = {}
@@ -138,20 +123,15 @@ def test_a_training_with_another_batch_reads_as_many_tokens() -> None:
     assert all(most - batch * count <= 2 * batch for batch, count in steps.items())
 
 
-def test_the_gpu_that_candidates_are_ranked_for_is_named_with_the_argument_that_chose_it() -> None:
+@pytest.mark.parametrize("memory_gb", [80, 40])
+def test_the_gpu_that_candidates_are_ranked_for_is_named_with_the_argument_that_chose_it(
+    memory_gb: int,
+) -> None:
+    notes = configurator(grid="planner", gpu_memory_gb=memory_gb).notes
+    gpu = f"A100-SXM-{memory_gb}GB, by gpu_memory_gb ({memory_gb})"
     said = "run() measures them on this machine's devices."
-    notes = configurator(grid="planner").notes
-    assert f"Candidates are ranked for A100-SXM-80GB, by gpu_memory_gb (80); {said}" in notes
-    notes = configurator(grid="planner", gpu_memory_gb=40).notes
-    assert f"Candidates are ranked for A100-SXM-40GB, by gpu_memory_gb (40); {said}" in notes
+    assert f"Candidates are ranked for {gpu}; {said}" in notes
     assert not [note for note in notes if "cluster.gpu" in note]
-
-
-def test_what_is_given_is_not_searched() -> None:
-    found = configurator(grid="planner", context_parallel_sizes=[2], global_batch_size=128)
-    configs = found.generate_configs()[1].values()
-    assert {config["data"]["global_batch_size"] for config in configs} == {128}
-    assert {config["trainer"]["strategy"]["context_parallel_size"] for config in configs} == {2}
 
 
 def test_nemo_s_grid_keeps_nemo_s_search_and_says_so() -> None:

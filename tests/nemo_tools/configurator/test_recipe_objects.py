@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -71,22 +70,20 @@ def as_class_attributes(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("made", [as_namespaces, lambda recipe: recipe], ids=["object", "mapping"])
-def test_settings_of_a_recipe_stay(made: Callable[[Any], Any]) -> None:
-    base, candidates = configurator(made(_RECIPE)).generate_configs()
+def test_settings_of_a_recipe_stay() -> None:
+    found = configurator(_RECIPE)
+    base, candidates = found.generate_configs()
     assert base["model"]["config"].items() >= _RECIPE["model"]["config"].items()
     assert base["optim"]["config"].items() >= _RECIPE["optim"]["config"].items()
     assert base["trainer"]["max_steps"] == 99_999
     assert base["trainer"]["strategy"]["ckpt_async_save"] is True
     assert base["log"]["ckpt"] == {"save_top_k": 3}
+    assert base["optim"]["lr_scheduler"]["min_lr"] == 3e-5
     for one in (base, *candidates.values()):
         assert (one["peft"], one["resume"]) == (_RECIPE["peft"], _RECIPE["resume"])
-
-
-def test_namespaces_are_the_mapping_of_their_attributes() -> None:
-    found = configurator(as_namespaces(_RECIPE))
-    assert found.generate_configs() == configurator(_RECIPE).generate_configs()
-    assert not [note for note in found.notes if "grid=nemo" not in note]
+    spaces = configurator(as_namespaces(_RECIPE))
+    assert spaces.generate_configs() == (base, candidates)
+    assert not [note for note in spaces.notes if "grid=nemo" not in note]
 
 
 def test_attributes_of_classes_count_as_those_of_instances() -> None:
@@ -125,13 +122,9 @@ class Recipe:
 def test_dataclasses_are_sections_and_say_their_class_where_only_it_tells_what_they_are() -> None:
     base, _ = configurator(Recipe(), gpus_per_node=8, seq_length=4096).generate_configs()
     assert base["model"]["config"]["ffn_hidden_size"] == 11008
-    assert base["peft"] == {"class": "LoRA", "dim": 16}
-
-
-def test_no_groups_of_queries_are_as_many_as_heads() -> None:
-    base, _ = configurator(Recipe(), gpus_per_node=8, seq_length=4096).generate_configs()
-    assert base["model"]["config"]["num_query_groups"] == 32
+    assert base["model"]["config"]["num_query_groups"] == 32, "as many as heads"
     assert base["autoconf"]["model_size_in_b"] == 6.738
+    assert base["peft"] == {"class": "LoRA", "dim": 16}
 
 
 def test_a_configuration_of_fiddle_has_its_arguments_defaults_and_class() -> None:
@@ -159,33 +152,26 @@ def test_what_is_no_data_is_left_out_and_named() -> None:
         "Excluded from the configurations, since they are not data: "
         "model.config.activation_func, trainer.plugins.0.",
     )
+    mapping = {**_RECIPE, "trainer": {**_RECIPE["trainer"], "profiler": object()}}
+    base, _ = configurator(mapping).generate_configs()
+    assert base["trainer"]["gradient_clip_val"] == 0.5, "the section stays"
 
 
-def test_one_value_that_is_no_data_takes_no_section_of_a_mapping_with_it() -> None:
-    recipe = {**_RECIPE, "trainer": {**_RECIPE["trainer"], "profiler": object()}}
-    base, _ = configurator(recipe).generate_configs()
-    assert base["trainer"]["gradient_clip_val"] == 0.5
-
-
-@pytest.mark.parametrize("max_steps", [99_999, 1000])
-def test_the_schedule_ends_with_the_steps_that_were_given(max_steps: int) -> None:
+@pytest.mark.parametrize(
+    ("max_steps", "found"), [(99_999, 99_999), (1000, 1000), (-1, int(300e9 / (4096 * 512)))]
+)
+def test_the_schedule_ends_with_the_steps_that_are_given_or_that_the_tokens_need(
+    max_steps: int, found: int
+) -> None:
     trainer = {**_RECIPE["trainer"], "max_steps": max_steps}
-    base, _ = configurator({**_RECIPE, "trainer": trainer}).generate_configs()
+    optim = {**_RECIPE["optim"]}
+    optim["lr_scheduler"] = {"warmup_steps": 2000, "class": "WarmupHoldPolicyScheduler"}
+    recipe = {**_RECIPE, "trainer": trainer, "optim": optim}
+    base, _ = configurator(recipe, num_tokens_in_b=300).generate_configs()
     schedule = base["optim"]["lr_scheduler"]
-    assert (schedule["max_steps"], schedule["warmup_steps"]) == (max_steps, 2000)
-    assert schedule["constant_steps"] == int(0.166 * max_steps)
-
-
-def test_without_an_end_the_steps_are_those_that_the_tokens_need() -> None:
-    trainer = {**_RECIPE["trainer"], "max_steps": -1}
-    base, _ = configurator({**_RECIPE, "trainer": trainer}, num_tokens_in_b=300).generate_configs()
-    steps = int(300e9 / (4096 * 512))
-    assert base["trainer"]["max_steps"] == base["optim"]["lr_scheduler"]["max_steps"] == steps
-
-
-def test_the_least_rate_follows_the_rate_that_was_given() -> None:
-    base, _ = configurator(_RECIPE).generate_configs()
-    assert base["optim"]["lr_scheduler"]["min_lr"] == 3e-5
+    assert base["trainer"]["max_steps"] == schedule["max_steps"] == found
+    assert (schedule["name"], schedule["warmup_steps"]) == ("WarmupHoldPolicy", 2000)
+    assert schedule["constant_steps"] == int(0.166 * found)
 
 
 @pytest.mark.parametrize(
@@ -202,20 +188,10 @@ def test_gradients_are_clipped_at_one_value(given: dict[str, Any]) -> None:
     assert values == (0.3, 0.3)
 
 
-def test_a_schedule_is_named_by_its_class() -> None:
-    optim = {"lr_scheduler": {"class": "WarmupHoldPolicyScheduler"}}
-    base, _ = configurator({**_RECIPE, "optim": optim}).generate_configs()
-    assert base["optim"]["lr_scheduler"]["name"] == "WarmupHoldPolicy"
-
-
 def test_a_calculated_size_has_a_shape_of_its_own_whatever_the_recipe_s() -> None:
+    days: dict[str, Any] = {"num_tokens_in_b": 300, "max_training_days": 5}
     found = AutoConfigurator(
-        _RECIPE,
-        "logs",
-        num_tokens_in_b=300,
-        max_training_days=5,
-        calculate_model_size=True,
-        limit_search_runs=2,
+        _RECIPE, "logs", **days, calculate_model_size=True, limit_search_runs=2
     )
     base, _ = found.generate_configs()
     config, size_b = base["model"]["config"], base["autoconf"]["model_size_in_b"]

@@ -40,36 +40,37 @@ def configurator(logs: Path, **arguments: Any) -> AutoConfigurator:
     return AutoConfigurator(path_to_logs=logs, **{**start, **arguments})
 
 
-def test_a_recipe_for_several_nodes_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is for 2 nodes, .* get_results\(\) reads their logs"):
-        configurator(tmp_path / "logs", num_nodes=2).run()
-    assert not (tmp_path / "logs").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ({"num_nodes": 2}, r"is for 2 nodes, .* get_results\(\) reads their logs"),
         ({"data_paths": [0.3, "no/such/data"]}, "data_paths names no/such/data"),
         ({"tokenizer_path": "no/tokenizer"}, "tokenizer_path is no/tokenizer"),
+        (
+            {
+                "model": {**_TINY, "class": "GPTModel"},
+                "tensor_parallel_sizes": [2],
+                "gpus_per_node": 2,
+            },
+            "the model has no tensor plan, or TP does not divide",
+        ),
     ],
 )
-def test_missing_data_is_named_before_anything_runs(
+def test_what_cannot_run_here_is_refused_before_anything_runs(
     tmp_path: Path, arguments: dict[str, Any], said: str
 ) -> None:
+    found = configurator(tmp_path / "logs", **arguments)
     with pytest.raises(ConfigError, match=said):
-        configurator(tmp_path / "logs", **arguments).run()
+        found.run()
     assert not (tmp_path / "logs").exists()
-
-
-def test_a_tiny_model_has_a_size_above_nothing(tmp_path: Path) -> None:
-    (name, *_) = configurator(tmp_path).generate_configs()[1]
-    assert float(name.split("_")[1].removesuffix("b")) > 0
 
 
 def test_runs_here_have_each_searched_batch(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     found = configurator(tmp_path, global_batch_size=None, tensor_parallel_sizes=[1])
-    usual = found.generate_configs()[0]["data"]["global_batch_size"]
+    base, candidates = found.generate_configs()
+    assert float(next(iter(candidates)).split("_")[1].removesuffix("b")) > 0
+    usual = base["data"]["global_batch_size"]
     training, points = found._candidates.training, found._candidates.points
     runs = OurRanks(for_ranks(training), SearchFolder(tmp_path), local_request(1))
     batches = {runs.candidate(one).layout.global_batch for one in points}
@@ -92,10 +93,3 @@ def test_a_small_llama_is_searched_for_real(tmp_path: Path) -> None:
     optimal = yaml.safe_load(best.read_text())
     assert optimal["model"]["config"]["num_layers"] == 2
     assert optimal["trainer"]["max_steps"] == base["trainer"]["max_steps"] > 10
-
-
-def test_candidates_that_cannot_run_here_are_told_with_the_reason(tmp_path: Path) -> None:
-    gpt = {**_TINY, "class": "GPTModel"}
-    found = configurator(tmp_path, model=gpt, tensor_parallel_sizes=[2], gpus_per_node=2)
-    with pytest.raises(ConfigError, match="the model has no tensor plan, or TP does not divide"):
-        found.run()

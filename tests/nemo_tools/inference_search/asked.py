@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from autoconf_launch.nemo.inference_search.points import PreparedInference, prepare_inference
 from autoconf_launch.nemo.search import prepare_training
 from autoconf_launch.nemo.search_flags import parse_search
@@ -26,6 +28,7 @@ SMALL = (
 )
 
 
+@cache
 def ask_for(*overrides: str) -> PreparedInference:
     prepared = prepare_training(parse_search(["--dry-run", *overrides]))
     return prepare_inference(prepared.settings, prepared.question, dry_run=True)

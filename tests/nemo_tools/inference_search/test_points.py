@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.inference_search.points import nodes_necessary, padded_vocabulary
 
 from .asked import ALONE, BENCHMARK, INFERENCE, RUN, SMALL, ask_for
@@ -46,17 +45,27 @@ def test_a_vocabulary_that_divides_is_not_padded_by_a_block(vocabulary: int, pad
 
 
 def test_points_of_more_ranks_than_slots_stay_with_the_reason() -> None:
-    (search,) = ask_for(*SMALL).searches
+    prepared = ask_for(*SMALL)
+    (search,) = prepared.searches
     assert len(search.points) == 8
     refused = [one for one in search.points if one.why_not]
     assert {one.why_not for one in refused} == {
         *("needs 3 ranks, but there are 2 slots.", "needs 6 ranks, but there are 2 slots.")
     }
     assert [one.why_not for one in search.points[-4:]] == [one.why_not for one in refused]
+    assert search.points[0].task.precision.value == "fp32"
+    assert "data_type is fp16; runs on this CPU compute in fp32." in prepared.notes
+    (search,) = ask_for(*SMALL, f"{RUN}.tensor_parallel_sizes=[1,5]").searches
+    assert any("tp=5 must divide" in one.why_not for one in search.points)
+    assert any(not one.why_not for one in search.points)
 
 
-def test_the_most_throughput_of_a_gpu_comes_first_in_our_grid() -> None:
-    (search,) = ask_for("search_config=gpt3/5b", ALONE).searches
+def test_the_most_throughput_of_a_gpu_comes_first_in_our_grid_and_a_bound_removes_none(
+    tmp_path: Path,
+) -> None:
+    logs = f"{INFERENCE}.logs={tmp_path}/here/../there"
+    (search,) = ask_for("search_config=gpt3/5b", ALONE, logs).searches
+    assert search.folder == tmp_path / "there" / "inference"
     promised = [
         one.predicted.samples_per_s_per_gpu
         for one in search.points
@@ -64,10 +73,8 @@ def test_the_most_throughput_of_a_gpu_comes_first_in_our_grid() -> None:
     ]
     assert promised == sorted(promised, reverse=True)
     assert len(promised) == 42
-
-
-def test_a_bound_orders_points_and_removes_none() -> None:
-    (search,) = ask_for("search_config=gpt3/5b", ALONE, f"{INFERENCE}.max_latency_ms=200").searches
+    bound = f"{INFERENCE}.max_latency_ms=200"
+    (search,) = ask_for("search_config=gpt3/5b", ALONE, bound).searches
     late = [one.predicted is not None and one.predicted.latency_s > 0.2 for one in search.points]
     assert late == sorted(late)
     assert len(late) == 42
@@ -96,46 +103,6 @@ def test_keys_of_bignlp_win_over_those_of_nemo() -> None:
     assert prepared.settings.top_n == 2
 
 
-VLLM = ("search_config=gpt3/5b", "engine=vllm")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("search_config=bert/0.11b",), "is an encoder and generates no text"),
-        ((*SMALL, f"{BENCHMARK}.input_len=100"), "has 64 positions"),
-        ((*SMALL, "engine=triton"), "engine 'triton' is unknown"),
-        ((*SMALL, f"{RUN}.data_type=int7"), "data_type is 'int7'"),
-        ((*SMALL, f"{RUN}.data_type=fp8"), "engine native computes in"),
-        ((*SMALL, f"{BENCHMARK}.beam_width=4"), "engine native writes greedily"),
-        (("search_config=t5/0.22b", "engine=vllm"), "vLLM has no t5 models"),
-        ((*VLLM, f"{RUN}.data_type=nvfp4"), "engine vllm is asked for data_type nvfp4"),
-        ((*SMALL, "engine=vllm"), "reads tokens up to 10,000, but the vocabulary has 512"),
-        ((*SMALL, f"{RUN}.time_limit=soon"), "time_limit is 'soon'"),
-        ((*SMALL, f"{RUN}.model_train_name=../x"), "must be a name of letters"),
-        ((*SMALL, f"{BENCHMARK}.batch_sizes=[0]"), "batch_sizes is [0]"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused_in_one_sentence(
-    words: tuple[str, ...], said: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        ask_for(*words)
-    assert said in str(caught.value)
-
-
-def test_sizes_that_divide_nothing_are_refused_and_the_others_stay() -> None:
-    (search,) = ask_for(*SMALL, f"{RUN}.tensor_parallel_sizes=[1,5]").searches
-    assert any("tp=5 must divide" in one.why_not for one in search.points)
-    assert any(not one.why_not for one in search.points)
-
-
-def test_sixteen_bits_are_computed_in_fp32_on_a_cpu_and_that_is_said() -> None:
-    prepared = ask_for(*SMALL)
-    assert prepared.searches[0].points[0].task.precision.value == "fp32"
-    assert "data_type is fp16; runs on this CPU compute in fp32." in prepared.notes
-
-
 def test_keys_that_change_no_time_are_said_to() -> None:
     prepared = ask_for(*SMALL, f"{BENCHMARK}.topk=1")
     assert any(note.startswith("topk changes no time") for note in prepared.notes)
@@ -159,9 +126,3 @@ def test_beams_are_said_and_need_the_cache_of_as_many_sequences() -> None:
     assert more_peak > 1.1 * peak
     assert more_token_s > 1.5 * token_s
     assert same_ttft_s == ttft_s
-
-
-def test_a_folder_beside_others_is_named_without_the_way_there(tmp_path: Path) -> None:
-    given = f"{INFERENCE}.logs={tmp_path}/here/../there"
-    (search,) = ask_for("search_config=gpt3/5b", ALONE, given).searches
-    assert search.folder == tmp_path / "there" / "inference"

@@ -75,23 +75,21 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_nvidia_s_columns_come_first_and_every_run_has_a_row() -> None:
+def test_every_run_has_a_row_with_its_figures_or_its_reason() -> None:
+    """NVIDIA's columns come first; within the bound stand the most samples per GPU."""
     text = final_csv(RUNS)
     assert text.splitlines()[0].split(",")[:5] == NEMO
-    assert len(rows_of(text)) == len(RUNS)
-
-
-def test_rows_are_sorted_within_the_bound_first() -> None:
-    names = [row["Name"] for row in rows_of(final_csv(RUNS))]
+    table = rows_of(text)
     order = ("m_tp1_pp1_bs8", "m_tp2_pp1_bs4", "m_tp1_pp1_bs2", "m_tp1_pp1_bs16", "m_tp1_pp1_bs1")
-    assert names == list(order)
-
-
-def test_a_missing_log_is_a_row_with_its_reason_and_no_crash() -> None:
-    (row,) = [row for row in rows_of(final_csv(RUNS)) if row["BS"] == "1"]
-    assert row["Reason"] == "no_steps: latency.json is missing"
-    assert row["Latency [ms]"] == row["Tokens/s"] == ""
-    assert row["Satisfies"] == "no"
+    assert [row["Name"] for row in table] == list(order)
+    lost, two = table[4], table[2]
+    assert lost["Reason"] == "no_steps: latency.json is missing"
+    assert lost["Latency [ms]"] == lost["Tokens/s"] == ""
+    assert lost["Satisfies"] == "no"
+    figures = {"Latency [ms]": 600, NEMO[-1]: 3.333, "TTFT [ms]": 200}
+    figures |= {"Time per Token [ms]": 20, "p50 [ms]": 600, "Tokens/s": 70}
+    assert {name: float(two[name]) for name in figures} == figures
+    assert configs_csv([one.point for one in RUNS[:2]]) == "TP,PP,BS\n1,1,1\n1,1,2\n"
 
 
 def test_the_bound_limits_what_is_recommended_and_nothing_else() -> None:
@@ -102,16 +100,9 @@ def test_the_bound_limits_what_is_recommended_and_nothing_else() -> None:
     (late,) = [row for row in rows_of(final_csv(RUNS)) if row["BS"] == "16"]
     assert late["Reason"] == "latency above max_latency_ms = 1000"
     assert float(late["Latency [ms]"]) == 3000
-
-
-def test_figures_of_a_row_are_those_of_its_batches() -> None:
-    (row,) = [row for row in rows_of(final_csv(RUNS)) if row["BS"] == "2"]
-    assert float(row["Latency [ms]"]) == 600
-    assert float(row[NEMO[-1]]) == 3.333
-    assert float(row["TTFT [ms]"]) == 200
-    assert float(row["Time per Token [ms]"]) == 20
-    assert float(row["p50 [ms]"]) == 600
-    assert float(row["Tokens/s"]) == 70
+    free = [InferenceRun(point=one.point, outcome=one.outcome) for one in RUNS]
+    assert len(recommend_runs(free, 10)) == 4
+    assert order_runs(free)[-1].bound_s == math.inf
 
 
 def test_the_log_has_bignlp_s_fields_of_the_top() -> None:
@@ -147,13 +138,3 @@ def test_the_predicted_order_is_beside_the_measured_one() -> None:
     assert "rank correlation 1.00" in line
     assert "peak memory off by at most 10 %" in line
     assert prediction_line(RUNS[:2]) == ""
-
-
-def test_the_points_of_a_sweep_are_listed_in_order() -> None:
-    assert configs_csv([one.point for one in RUNS[:2]]) == "TP,PP,BS\n1,1,1\n1,1,2\n"
-
-
-def test_without_a_bound_all_that_was_measured_can_be_recommended() -> None:
-    free = [InferenceRun(point=one.point, outcome=one.outcome) for one in RUNS]
-    assert len(recommend_runs(free, 10)) == 4
-    assert order_runs(free)[-1].bound_s == math.inf

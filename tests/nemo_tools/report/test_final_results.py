@@ -7,8 +7,6 @@ import yaml
 
 from autoconf_launch.core import RawConfig, ResultsFolderError
 from autoconf_launch.nemo.report import (
-    SearchOutcome,
-    SearchRun,
     write_final_results,
     write_nemo2_tables,
 )
@@ -16,8 +14,10 @@ from autoconf_launch.nemo.report import (
 from .found import OUT_OF_MEMORY, outcome, point, rows, run
 
 
-def test_all_files_of_a_search_are_there(tmp_path: Path) -> None:
-    write_final_results(tmp_path, outcome(run("a", 5.0)))
+def test_all_files_of_a_search_are_there_and_the_optimum_is_the_fastest(tmp_path: Path) -> None:
+    best = run("best", 4.0, config=RawConfig({"model": {"micro_batch_size": 4}}))
+    found = outcome(run("slow", 9.0), best, run("middle", 5.0))
+    optimum, *_ = write_final_results(tmp_path, found)
     files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert files == {
         "final_results/final_summary_16nodes.csv",
@@ -27,58 +27,53 @@ def test_all_files_of_a_search_are_there(tmp_path: Path) -> None:
         "final_results/nemo2/final_summary_16nodes.csv",
         "final_results/nemo2/failed_jobs_16nodes.csv",
     }
-
-
-def test_the_optimal_configuration_is_that_of_the_fastest_run(tmp_path: Path) -> None:
-    best = run("best", 4.0, config=RawConfig({"model": {"micro_batch_size": 4}}))
-    files = write_final_results(tmp_path, outcome(run("slow", 9.0), best, run("middle", 5.0)))
-    assert yaml.safe_load(files[0].read_text()) == {"model": {"micro_batch_size": 4}}
+    assert yaml.safe_load(optimum.read_text()) == {"model": {"micro_batch_size": 4}}
+    table = rows(tmp_path / "final_results" / "final_summary_16nodes.csv")
+    assert [row["Time per Step"] for row in table] == ["4.0", "5.0", "9.0"]
+    summary, failed = write_nemo2_tables(tmp_path / "new", found)
+    assert (len(rows(summary)), len(rows(failed))) == (3, 0)
+    assert summary == tmp_path / "new" / "final_summary_16nodes.csv"
 
 
 def config(nodes: int, micro_batch: int) -> RawConfig:
     return RawConfig({"trainer": {"num_nodes": nodes}, "model": {"micro_batch_size": micro_batch}})
 
 
-def of_few_nodes(*runs: SearchRun) -> SearchOutcome:
-    """Runs on 2 x 8 GPUs for a training on 48 x 8."""
-    return outcome(*runs, nodes=2, base=config(48, 1))
-
-
-def size(name: str, step_s: float, micro_batch: int, batch: int = 3840) -> SearchRun:
-    return run(
-        name,
-        step_s,
-        point=point(micro_batch=micro_batch),
-        global_batch=batch,
-        config=config(48, micro_batch),
-    )
-
-
-def test_the_optimum_is_the_fastest_that_divides_the_training_s_nodes(tmp_path: Path) -> None:
-    found = of_few_nodes(size("fast", 4.0, 4), size("good", 5.0, 2), size("slow", 9.0, 1))
-    best, *others = write_final_results(tmp_path, found)
-    assert yaml.safe_load(best.read_text()) == config(48, 2).to_dict()
-    (text,) = (path.read_text() for path in others if path.name == "top_10.log")
-    assert "Optimal config: good\nfast is faster but does not divide 48 nodes.\n" in text
-
-
-def test_an_optimum_that_divides_no_nodes_of_the_training_is_for_those_measured(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("sizes", "optimum", "said"),
+    [
+        (
+            (("fast", 4.0, 4), ("good", 5.0, 2), ("slow", 9.0, 1)),
+            (48, 2),
+            "Optimal config: good\nfast is faster but does not divide 48 nodes.\n",
+        ),
+        (
+            (("only", 4.0, 4),),
+            (2, 4),
+            "No measured layout divides 48 nodes: it is for the 2 measured.",
+        ),
+    ],
+    ids=["another divides", "none divides"],
+)
+def test_the_optimum_is_the_fastest_that_divides_the_training_s_nodes(
+    tmp_path: Path, sizes: tuple[tuple[str, float, int], ...], optimum: tuple[int, int], said: str
 ) -> None:
-    found = of_few_nodes(size("only", 4.0, 4))
+    """Runs on 2 x 8 GPUs for a training on 48 x 8."""
+    runs = (
+        run(
+            name,
+            step_s,
+            point=point(micro_batch=micro),
+            global_batch=3840,
+            config=config(48, micro),
+        )
+        for name, step_s, micro in sizes
+    )
+    found = outcome(*runs, nodes=2, base=config(48, 1))
     best, *others = write_final_results(tmp_path, found)
-    assert yaml.safe_load(best.read_text()) == config(2, 4).to_dict()
+    assert yaml.safe_load(best.read_text()) == config(*optimum).to_dict()
     (text,) = (path.read_text() for path in others if path.name == "top_10.log")
-    assert "No measured layout divides 48 nodes: it is for the 2 measured." in text
-
-
-def test_a_search_in_which_all_failed_has_tables_and_no_optimum(tmp_path: Path) -> None:
-    write_final_results(tmp_path, outcome(run("a", failure=OUT_OF_MEMORY)))
-    folder = tmp_path / "final_results"
-    assert rows(folder / "final_summary_16nodes.csv") == []
-    (row,) = rows(folder / "failed_jobs_16nodes.csv")
-    assert row["Error Message"] == "out_of_memory: Rank 3 held 79 of 80 GiB."
-    assert not (folder / "optimal_config_5b_16nodes.yaml").exists()
+    assert said in text
 
 
 def test_a_search_that_started_nothing_says_so(tmp_path: Path) -> None:
@@ -94,6 +89,11 @@ def test_an_optimum_of_an_earlier_search_does_not_stay_beside_failures(tmp_path:
     (best, *_) = write_final_results(tmp_path, outcome(run("a", 5.0)))
     write_final_results(tmp_path, outcome(run("a", failure=OUT_OF_MEMORY)))
     assert not best.exists()
+    folder = tmp_path / "final_results"
+    assert rows(folder / "final_summary_16nodes.csv") == []
+    (row,) = rows(folder / "failed_jobs_16nodes.csv")
+    assert row["Error Message"] == "out_of_memory: Rank 3 held 79 of 80 GiB."
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
 
 
 @pytest.mark.parametrize(("top", "listed"), [(2, 2), (10, 3), (0, 3)])
@@ -104,26 +104,18 @@ def test_the_ranking_lists_as_many_as_asked(tmp_path: Path, top: int, listed: in
     assert "Optimal config: c" in text
 
 
-def test_the_ranking_has_days_cost_and_spread(tmp_path: Path) -> None:
+def test_the_ranking_has_days_cost_spread_and_teraflops_of_a_gpu(tmp_path: Path) -> None:
     one = run("a", 5.0, step_spread_s=0.25)
-    write_final_results(tmp_path, outcome(one, usd_per_gpu_hour=2.0, price="as given"))
+    two = run("b", 5.05, step_spread_s=0.5)
+    write_final_results(tmp_path, outcome(one, two, usd_per_gpu_hour=2.0, price="as given"))
     text = (tmp_path / "final_results" / "top_10.log").read_text()
     assert "a with 5.0000s +- 0.25s per global step over 45 steps" in text
     assert "4.139 days to train, 25,431 USD" in text
-
-
-def test_the_tables_of_nemo2_can_be_written_alone(tmp_path: Path) -> None:
-    summary, failed = write_nemo2_tables(tmp_path / "new", outcome(run("a", 5.0)))
-    assert (len(rows(summary)), len(rows(failed))) == (1, 0)
-    assert summary == tmp_path / "new" / "final_summary_16nodes.csv"
+    assert "(214.07 model TFLOPS / GPU" in text
+    assert "as fast as the first within the noise" in text
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "final_results").write_text("")
     with pytest.raises(ResultsFolderError, match="final_results"):
         write_final_results(tmp_path, outcome(run("a", 5.0)))
-
-
-def test_no_half_written_file_stays(tmp_path: Path) -> None:
-    write_final_results(tmp_path, outcome(run("a", 5.0)))
-    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]

@@ -48,6 +48,7 @@ def table(text: str) -> list[dict[str, str]]:
 def test_the_columns_are_those_of_nvidia_spelled_correctly(schema: str, columns: Columns) -> None:
     wanted = [name.replace("Bathes", "Batches") for name in _SCHEMAS[schema]["columns"]]
     assert next(csv_rows(columns, ()))[: len(wanted)] == wanted
+    assert {"Act Ckpt Layers", "GBS"} <= set(next(csv_rows(columns, ())))
 
 
 def test_every_table_has_a_column_for_each_searched_size() -> None:
@@ -57,18 +58,25 @@ def test_every_table_has_a_column_for_each_searched_size() -> None:
         )
 
 
-@pytest.mark.parametrize("columns", [NEMO1_SUMMARY, NEMO2_SUMMARY])
+@pytest.mark.parametrize("columns", _NAMES.values(), ids=_NAMES)
 def test_every_degree_stands_under_its_own_heading(columns: Columns) -> None:
-    one = run("a", 5.0, point=point(2, 3, 5, 7, micro_batch=11))
-    (row,) = table(summary_csv(outcome(one), columns))
+    is_failed = columns in (NEMO1_FAILED, NEMO2_FAILED)
+    how: dict[str, Any] = {"failure": OUT_OF_MEMORY} if is_failed else {"step_s": 5.0}
+    found = outcome(run("a", point=point(2, 3, 5, 7, micro_batch=11), **how))
+    (row,) = table((failed_csv if is_failed else summary_csv)(found, columns))
     assert [row[name] for name in ("TP", "PP", "CP", "EP", "MBS")] == ["2", "3", "5", "7", "11"]
 
 
 def test_speed_and_days_are_in_the_summary() -> None:
-    (row,) = table(summary_csv(outcome(run("a", 38.0), usd_per_gpu_hour=1.0), NEMO1_SUMMARY))
+    runs = (run("a", 38.0),)
+    (row,) = table(summary_csv(outcome(*runs, usd_per_gpu_hour=1.0), NEMO1_SUMMARY))
     assert (row["Time per Step"], row["Samples per Second"]) == ("38.0", "53.89")
     assert float(row["Days to Train"]) == pytest.approx(31.46, abs=0.01)
     assert float(row["Cost [USD]"]) == pytest.approx(31.458 * 24 * 128, rel=1e-3)
+    t5 = replace(GPT_5B, family=Family("t5"), layers=12)
+    (row,) = table(summary_csv(outcome(*runs, shape=t5), NEMO1_SUMMARY))
+    assert row["Num Layers"] == "24", "both stacks"
+    assert (row["Cost [USD]"], row["Act Ckpt Layers"], row["Loss"]) == ("", "", "")
 
 
 def test_what_was_extrapolated_has_no_steps_and_says_from_what() -> None:
@@ -80,28 +88,16 @@ def test_what_was_extrapolated_has_no_steps_and_says_from_what() -> None:
     assert (whole["Steps"], whole["Extrapolated from"]) == ("45", "")
 
 
-def test_a_value_that_is_not_there_is_left_empty() -> None:
-    (row,) = table(summary_csv(outcome(run("a", 5.0)), NEMO1_SUMMARY))
-    assert (row["Cost [USD]"], row["Act Ckpt Layers"], row["Loss"]) == ("", "", "")
-
-
-def test_a_reason_of_several_lines_stays_one_cell() -> None:
-    crash = Failure(kind=FailureKind.CRASHED, detail='Traceback, "quoted":\n  at line 3')
-    (row,) = table(failed_csv(outcome(run("a", failure=crash)), NEMO2_FAILED))
-    assert row["Error Message"] == 'crashed: Traceback, "quoted": at line 3'
-
-
-@pytest.mark.parametrize("columns", [NEMO1_FAILED, NEMO2_FAILED])
-def test_a_failed_run_is_in_the_table_of_failures_alone(columns: Columns) -> None:
-    found = outcome(run("a", 5.0), run("b", failure=OUT_OF_MEMORY))
-    assert len(table(failed_csv(found, columns))) == 1
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_failed_run_is_in_the_table_of_failures_alone_with_its_reason(
+    kind: FailureKind,
+) -> None:
+    failure = Failure(kind=kind, detail='Traceback, "quoted":\n  at line 3')
+    found = outcome(run("a", 5.0), run("b", failure=failure))
+    for columns in (NEMO1_FAILED, NEMO2_FAILED):
+        (row,) = table(failed_csv(found, columns))
+        assert row["Error Message"] == f'{kind.value}: Traceback, "quoted": at line 3'
     assert len(table(summary_csv(found, NEMO2_SUMMARY))) == 1
-
-
-def test_layers_of_t5_are_those_of_both_stacks() -> None:
-    shape = replace(GPT_5B, family=Family("t5"), layers=12)
-    found = outcome(run("a", 0.5), shape=shape)
-    assert table(summary_csv(found, NEMO1_SUMMARY))[0]["Num Layers"] == "24"
 
 
 def test_a_name_has_the_knobs_that_nvidia_s_does_not() -> None:

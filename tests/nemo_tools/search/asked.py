@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from autoconf_launch.nemo.search import Prepared, prepare_training
 from autoconf_launch.nemo.search_flags import parse_search
 
@@ -23,5 +25,6 @@ def train(**values: object) -> tuple[str, ...]:
     return tuple(f"search_config.train_settings.{key}={value}" for key, value in values.items())
 
 
+@cache
 def ask_for(*overrides: str) -> Prepared:
     return prepare_training(parse_search(["--dry-run", *overrides]))

@@ -46,35 +46,32 @@ def model() -> ModelSpec:
     )
 
 
-def test_without_a_model_the_order_stays() -> None:
+def order(spec: ModelSpec | None, memory_bytes: int) -> tuple[SearchCandidate, ...]:
+    workload = WORKLOAD if spec is None else replace(WORKLOAD, model=spec)
     found = ask_for(*SMALL).found.candidates
-    assert order_candidates(found, as_candidate, WORKLOAD, cluster(1 << 34)) == found
+    return tuple(order_candidates(found, as_candidate, workload, cluster(memory_bytes)))
+
+
+def test_without_a_model_the_order_stays() -> None:
+    assert order(None, 1 << 34) == ask_for(*SMALL).found.candidates
 
 
 def test_each_candidate_stays_with_its_best_zero_stage() -> None:
     found = ask_for(*SMALL).found.candidates
-    best = order_candidates(
-        found, as_candidate, replace(WORKLOAD, model=model()), cluster(1 << 34)
-    )
+    best = order(model(), 1 << 34)
     assert {one.name for one in best} == {one.name for one in found}
     assert {one.layout.zero_stage for one in best} <= {0, 1, 2, 3}
 
 
 def test_without_times_the_smallest_micro_batch_comes_first() -> None:
-    found = ask_for(*SMALL).found.candidates
     untimed = replace(model(), timings=(), optimizer_step_s=None, grade=Grade.TRACED)
-    best = order_candidates(
-        found, as_candidate, replace(WORKLOAD, model=untimed), cluster(1 << 34)
-    )
+    best = order(untimed, 1 << 34)
     assert {one.step_s for one in best} == {None}
     sizes = [one.layout.micro_batch for one in best]
     assert sizes == sorted(sizes)
 
 
 def test_what_surely_does_not_fit_comes_last() -> None:
-    found = ask_for(*SMALL).found.candidates
-    best = order_candidates(
-        found, as_candidate, replace(WORKLOAD, model=model()), cluster(60_000_000)
-    )
+    best = order(model(), 60_000_000)
     is_large = [(one.peak_bytes or 0) > 60_000_000 for one in best]
     assert is_large == sorted(is_large)

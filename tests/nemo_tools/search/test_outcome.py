@@ -13,7 +13,7 @@ from autoconf_launch.core import Candidate, Failure, FailureKind
 from autoconf_launch.nemo.report import SearchOutcome, extrapolation, top_text
 from autoconf_launch.nemo.search import HpRuns, Prepared, SearchCandidate, outcome_of
 from autoconf_launch.nemo.search.hp_search import too_large
-from autoconf_launch.nemo.search.outcome import least_run_s, why_too_slow
+from autoconf_launch.nemo.search.outcome import why_too_slow
 from autoconf_launch.nemo.search.training_search import result_document
 
 from .asked import SMALL, ask_for
@@ -52,42 +52,43 @@ def outcome(
     return outcome_of(prepared.question, prepared.found, done, prepared.notes)
 
 
-def test_a_measured_run_has_its_steps_and_their_spread(prepared: Prepared) -> None:
+def test_a_measured_run_has_the_steps_of_its_last_attempt_and_of_later_rounds(
+    prepared: Prepared,
+) -> None:
     one = prepared.found.candidates[0]
-    run = outcome(prepared, record(one, measure(1.0, 3.0))).runs[0]
-    assert (run.step_s, run.steps, run.global_batch) == (2.0, 2, 8)
+    full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
+    records = (record(one, full), record(one, measure(1.0, 3.0)))
+    run = outcome(prepared, *records).runs[0]
+    assert (run.failure, run.step_s, run.steps, run.global_batch) == (None, 2.0, 2, 8)
     assert run.step_spread_s == pytest.approx(2**0.5)
-
-
-def test_what_was_measured_again_counts_with_it(prepared: Prepared) -> None:
-    one = prepared.found.candidates[0]
     again = record(one, measure(2.0, 2.0), FINAL_SUFFIX)
-    run = outcome(prepared, record(one, measure(1.0, 3.0)), finals=(again,)).runs[0]
+    run = outcome(prepared, *records, finals=(again,)).runs[0]
     assert (run.step_s, run.steps) == (2.0, 4)
 
 
-def test_a_limit_of_minutes_is_named_as_the_search_names_it(prepared: Prepared) -> None:
-    one = prepared.found.candidates[0]
-    run = outcome(prepared, record(one, FailedTrial(failure=TIMED_OUT))).runs[0]
-    assert run.failure is not None
-    assert "within 35 minutes (max_minutes_per_run)" in run.failure.detail
-
-
-def test_what_was_ruled_out_says_by_which_run(prepared: Prepared) -> None:
+def test_a_run_that_was_not_measured_says_why(prepared: Prepared) -> None:
     first, second, *_ = prepared.found.candidates
+    whole = next(one for one in prepared.found.candidates if one.layout.accumulation == 1)
+    slow = replace(whole, step_s=7200.0)
     full = Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full")
     by = record(first, FailedTrial(failure=full))
-    run = outcome(prepared, by, not_started=((second, too_large(by)),)).runs[1]
-    assert run.failure is not None
-    assert f"not started: needs more memory than {first.name}" in run.failure.detail
-
-
-def test_what_is_too_slow_for_a_few_micro_batches_is_named(prepared: Prepared) -> None:
-    one = next(one for one in prepared.found.candidates if one.layout.accumulation == 1)
-    slow = replace(one, step_s=7200.0)
-    run = outcome(prepared, not_started=((slow, why_too_slow(slow)),)).runs[0]
-    assert run.failure is not None
-    assert "a few micro-batches are predicted to take 2 hours" in run.failure.detail
+    late = record(first, FailedTrial(failure=TIMED_OUT))
+    for found, place, says in (
+        (outcome(prepared, late), 0, "within 35 minutes (max_minutes_per_run)"),
+        (
+            outcome(prepared, by, not_started=((second, too_large(by)),)),
+            1,
+            f"not started: needs more memory than {first.name}",
+        ),
+        (
+            outcome(prepared, not_started=((slow, why_too_slow(slow)),)),
+            0,
+            "a few micro-batches are predicted to take 2 hours",
+        ),
+    ):
+        failure = found.runs[place].failure
+        assert failure is not None
+        assert says in failure.detail
 
 
 @pytest.mark.parametrize(
@@ -112,11 +113,6 @@ def test_a_speed_above_the_peak_of_the_gpu_that_ran_is_not_a_measurement(
     assert ("Config #1" in top_text(found, 1)) is is_possible
 
 
-def test_of_a_long_step_only_the_least_that_a_run_makes_must_fit(prepared: Prepared) -> None:
-    one = next(one for one in prepared.found.candidates if one.layout.accumulation == 4)
-    assert least_run_s(replace(one, step_s=400.0)) == 200.0
-
-
 def test_an_extrapolated_run_says_from_how_much(prepared: Prepared) -> None:
     one = next(one for one in prepared.found.candidates if one.layout.accumulation == 4)
     made = replace(measure(8.0, 10.0), extrapolated_from=3)
@@ -132,10 +128,3 @@ def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:
     found = outcome(prepared)
     assert len(found.runs) == len(prepared.found.rejected)
     assert all(run.failure and "micro-batch for each" in run.failure.detail for run in found.runs)
-
-
-def test_the_last_attempt_of_a_run_counts(prepared: Prepared) -> None:
-    one = prepared.found.candidates[0]
-    full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
-    run = outcome(prepared, record(one, full), record(one, measure(1.0, 1.0))).runs[0]
-    assert run.failure is None

@@ -21,22 +21,12 @@ def failure(kind: FailureKind) -> FailedTrial:
     return FailedTrial(failure=Failure(kind=kind, detail="it did"))
 
 
-def test_what_had_too_little_time_is_run_again_with_more() -> None:
-    late = record(failure(FailureKind.TIMED_OUT))
-    assert counts(late, minutes=0.5)
-    assert not counts(late, minutes=1.5)
-
-
-@pytest.mark.parametrize(
-    "kind", [kind for kind in FailureKind if kind is not FailureKind.TIMED_OUT]
-)
-def test_more_time_does_not_mend_another_failure(kind: FailureKind) -> None:
-    assert counts(record(failure(kind)), minutes=1.5)
-
-
-def test_what_was_measured_counts() -> None:
+def test_what_had_too_little_time_is_run_again_with_more_and_nothing_else() -> None:
     made = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1)
-    assert counts(record(made), minutes=1.5)
+    for outcome in (made, *map(failure, FailureKind)):
+        is_late = outcome == failure(FailureKind.TIMED_OUT)
+        assert counts(record(outcome), minutes=1.5) != is_late
+        assert counts(record(outcome), minutes=0.5) or not is_late
 
 
 def candidate(step_s: float, accumulation: int) -> SearchCandidate:

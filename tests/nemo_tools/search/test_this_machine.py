@@ -4,11 +4,10 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.core import ConfigError, DegreeLimits, Grade, ModelSpec, Recompute
+from autoconf_launch.core import DegreeLimits, Grade, ModelSpec, Recompute
 from autoconf_launch.nemo.search import prepare_training
-from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY, split_trainable
+from autoconf_launch.nemo.search.this_machine import split_trainable
 from autoconf_launch.nemo.search_flags import parse_search
-from autoconf_launch.runtime.pretraining import LEAST_VOCABULARY
 
 from .asked import SMALL, ask_for, train
 
@@ -43,6 +42,19 @@ def test_micro_batches_and_recomputation_are_searched() -> None:
     found = ask_for(*SMALL).found.candidates
     assert {one.layout.micro_batch for one in found} == {1, 2, 4}
     assert {one.layout.recompute for one in found} == set(Recompute)
+    names = [one.name for one in found]
+    assert len(set(names)) == len(names)
+    least = ask_for(*LLAMA, *train(min_model_parallel_size=2)).found.candidates
+    assert {one.layout.mesh for one in least} == {(2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 2, 1)}
+
+
+def test_nemo_s_grid_is_split_likewise_and_a_limit_cuts_no_micro_batch_first() -> None:
+    nemo = (*SMALL, "grid=nemo", *train(seq_length=2048))
+    found = ask_for(*nemo).found
+    assert {one.layout.tensor_parallel for one in found.candidates} == {1}
+    assert all("tensor parallelism" in one.why for one in found.rejected)
+    two = ask_for(*nemo, *train(limit_search_runs=2)).found.candidates
+    assert [one.layout.micro_batch for one in two] == [4, 2]
 
 
 def test_parallelism_that_the_runtime_does_not_train_is_rejected_for_its_own_reason() -> None:
@@ -70,21 +82,13 @@ def test_some_layers_of_an_encoder_decoder_are_a_named_rejection() -> None:
     assert any("1 of " in one.why and "layers recomputed" in one.why for one in found.rejected)
 
 
-def test_nemo_s_grid_is_split_likewise() -> None:
-    found = ask_for(*SMALL, "grid=nemo", *train(seq_length=2048)).found
-    assert {one.layout.tensor_parallel for one in found.candidates} == {1}
-    assert all("tensor parallelism" in one.why for one in found.rejected)
-
-
-def limit(key: str, *counts: tuple[str, int], missing: str | None = None) -> DegreeLimits:
-    return DegreeLimits(key=key, counts=counts, missing=missing)
-
-
 def test_the_profiled_model_rejects_what_its_own_structure_does_not_share_out() -> None:
     found = ask_for(*LLAMA).found.candidates
-    limits = limit("tensor", ("heads", 3)), limit("pipeline", missing="it has no blocks.")
     spec = ModelSpec(
-        grade=Grade.MEASURED, blocks=(), tensor_split=limits[0], stage_split=limits[1]
+        grade=Grade.MEASURED,
+        blocks=(),
+        tensor_split=DegreeLimits(key="tensor", counts=(("heads", 3),)),
+        stage_split=DegreeLimits(key="pipeline", counts=(), missing="it has no blocks."),
     )
     kept, rejected = split_trainable(spec, found)
     assert {one.layout.mesh for one in kept} == {(1, 1, 1, 1), (1, 1, 2, 1)}
@@ -95,71 +99,17 @@ def test_the_profiled_model_rejects_what_its_own_structure_does_not_share_out() 
     assert split_trainable(None, found) == (found, ())
 
 
-def test_a_limit_cuts_no_micro_batch_first() -> None:
-    words = train(limit_search_runs=2, seq_length=2048)
-    found = ask_for(*SMALL, "grid=nemo", *words).found.candidates
-    assert [one.layout.micro_batch for one in found] == [4, 2]
-
-
 def test_a_dry_run_shows_as_many_as_would_be_run() -> None:
-    every, three = ask_for(*SMALL), ask_for(*SMALL, *train(limit_search_runs=3))
+    limit = train(limit_search_runs=3)
+    every, three = ask_for(*SMALL), ask_for(*SMALL, *limit)
     assert three.found.candidates == every.found.candidates[:3]
     assert three.found.found == every.found.found
     among = len(every.found.candidates)
     assert any(f"chooses them among {among}" in note for note in three.notes)
-
-
-def test_a_search_has_all_of_them_until_its_profile_run() -> None:
-    words = [*SMALL, *train(limit_search_runs=3), "run_inference_hp_search=False"]
-    assert len(prepare_training(parse_search(words)).found.candidates) > 3
-
-
-def test_nothing_that_can_run_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="candidates can run here, such as"):
-        ask_for(*SMALL, *train(model_size_in_b=0.003, tensor_parallel_sizes="[2]"))
-
-
-def test_ranks_that_do_not_divide_the_batch_are_said_with_those_that_do() -> None:
-    with pytest.raises(ConfigError, match="splits a global batch of 8 over 3 ranks"):
-        ask_for(*SMALL, *train(gpus_per_node=3))
-
-
-def test_several_nodes_are_said_to_be_one() -> None:
-    assert any(
-        "this machine is one node" in note for note in ask_for(*SMALL, *train(num_nodes=4)).notes
-    )
-
-
-def test_a_vocabulary_too_small_for_the_text_is_refused() -> None:
-    assert LEAST_TEXT_VOCABULARY == LEAST_VOCABULARY
-    with pytest.raises(ConfigError, match="vocab_size is 258"):
-        ask_for(*SMALL, *train(vocab_size=258))
-
-
-def test_names_are_each_one_s_own() -> None:
-    found = ask_for(*SMALL).found
-    names = [one.name for one in found.candidates]
-    assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"micro_batch_sizes": "[3]"}, r"none of .*micro_batch_sizes=\[3\] divides the 8 samples"),
-        ({"context_parallel_sizes": "[2]", "seq_length": 30}, "CP does not divide the sequence"),
-        ({"pipeline_parallel_sizes": "[3]"}, "do not multiply to 2 ranks"),
-        ({"min_model_parallel_size": 2, "max_model_parallel_size": 1}, "min_model_parallel_size"),
-    ],
-)
-def test_a_size_that_leaves_nothing_is_named(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        ask_for(*SMALL, *train(**given))
-
-
-def test_a_least_model_parallelism_is_kept() -> None:
-    found = ask_for(*LLAMA, *train(min_model_parallel_size=2)).found.candidates
-    assert (1, 1, 1, 1) not in {one.layout.mesh for one in found}
-    assert len({one.layout.mesh for one in found}) == 3
+    wet = prepare_training(parse_search([*SMALL, *limit]))
+    assert len(wet.found.candidates) > 3, "a search has all until its profile run"
+    nodes = ask_for(*SMALL, *train(num_nodes=4)).notes
+    assert any("this machine is one node" in note for note in nodes)
 
 
 def test_one_layer_is_not_recomputed() -> None:
