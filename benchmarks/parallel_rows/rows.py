@@ -122,15 +122,12 @@ EXPERTS_ON_FOUR = (
 )
 TWO_RANKS = (
     *EXPERTS_ON_TWO,
-    *(Row(stage=stage) for stage in STAGES),
-    Row(tensor=2),
     Row(tensor=2, model="own_tied"),
-    *(Row(tensor=2, model=model) for model in FOREIGN),
+    *(Row(tensor=2, model=model) for model in ("qwen2", "mistral", "gemma")),
     Row(tensor=2, sequence=True, accumulation=2),
     Row(tensor=2, sequence=True, recompute="full", stage=3),
     Row(tensor=2, sequence=True, model="llama", recompute="selective"),
     Row(tensor=2, sequence=True, model="qwen3"),
-    Row(tensor=2, precision="bf16"),
     Row(tensor=2, precision="bf16", sequence=True, stage=2),
     Row(context=2, model="llama"),
     Row(context=2, model="own_placed", stage=3, recompute="selective"),
@@ -147,6 +144,10 @@ TESTED_ON_FOUR = tuple(
 )
 """Rows of a mesh of two dimensions for every test run."""
 MORE_RANKS = (
+    *(Row(stage=stage) for stage in STAGES),
+    Row(tensor=2),
+    Row(tensor=2, precision="bf16"),
+    *(Row(tensor=2, model=model) for model in ("llama", "qwen3")),
     *TESTED_ON_FOUR,
     *EXPERTS_ON_FOUR,
     *(Row(ranks=4, stage=stage) for stage in STAGES),

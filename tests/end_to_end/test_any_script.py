@@ -244,10 +244,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batch_size", type=int, default=512)
 parser.add_argument("--grad_accum", type=int, default=1)
 asked = parser.parse_args()
-model = torch.nn.Sequential(torch.nn.Linear(16, 65536), torch.nn.ReLU(), torch.nn.Linear(65536, 1))
+model = torch.nn.Sequential(torch.nn.Linear(1, 65536), torch.nn.ReLU(), torch.nn.Linear(65536, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 for number in range(30 * asked.grad_accum):
-    loss = model(torch.ones(asked.batch_size, 16)).square().mean() / asked.grad_accum
+    loss = model(torch.ones(asked.batch_size, 1)).square().mean() / asked.grad_accum
     loss.backward()
     if (number + 1) % asked.grad_accum == 0:
         optimizer.step()
@@ -257,7 +257,7 @@ for number in range(30 * asked.grad_accum):
 
 def test_sizes_that_a_trace_rules_out_are_not_launched(place: Place) -> None:
     (place.folder / "large.py").write_text(TOO_LARGE)
-    words = ("--memory-limit=120MB", "--budget=3trials", "large.py", "--batch_size=512")
+    words = ("--memory-limit=510MB", "--budget=2trials", "large.py", "--batch_size=2048")
     code, output = place.here("--autotuning=tune", *QUICK, *words)
     assert code == 0, output
     assert "runs out of memory, so its model is described by a trace" in output
@@ -266,11 +266,11 @@ def test_sizes_that_a_trace_rules_out_are_not_launched(place: Place) -> None:
     ]
     started = [line["started"]["name"] for line in lines if "started" in line]
     records = {line["name"]: line for line in lines if "name" in line}
-    assert records["z0_gas1_tmbspg512"]["failure"]["kind"] == "out_of_memory"
+    assert records["z0_gas1_tmbspg2048"]["failure"]["kind"] == "out_of_memory"
     assert started, output
-    assert not {"z0_gas1_tmbspg512", "z0_gas2_tmbspg256"} & {*started}, output
+    assert not {"z0_gas1_tmbspg2048", "z0_gas2_tmbspg1024"} & {*started}, output
     assert (place.results / "cmd_optimal.txt").exists()
-    assert output.count("micro 512 · accum 1  predicted") == 1, output
+    assert output.count("micro 2048 · accum 1 predicted") == 1, output
 
 
 RUNNER = """

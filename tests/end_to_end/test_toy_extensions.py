@@ -24,21 +24,26 @@ def install(place: Place, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
     monkeypatch.setenv("PYTHONPATH", str(site))
 
 
-def test_a_tune_proposes_and_runs_its_trials_by_another_package(
+def test_a_tune_runs_its_trials_by_the_engine_of_another_package(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = (
-        "[autoconf_launch.engine]\ntoy = toy_engine:ToyEngine\n"
-        "[autoconf_launch.strategy]\ntoy = toy_strategy:Toy\n"
-    )
-    install(place, monkeypatch, rows)
-    code, output = place.tune("--launcher=toy", "--tuner-type=toy", "--tuner-num-trials=1")
+    install(place, monkeypatch, "[autoconf_launch.engine]\ntoy = toy_engine:ToyEngine\n")
+    code, output = place.tune("--launcher=toy", "--budget=1trials")
     assert code == 0, output
     assert "The toy engine is at work (toy)." in output
     summary = json.loads((place.results / "summary.json").read_text())
     devices = json.loads((place.results / "env.json").read_text())["devices"]
     assert summary["winner"] is not None
     assert [device["host"] for device in devices] == ["toy"]
+
+
+def test_a_tune_proposes_by_the_strategy_of_another_package(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(place, monkeypatch, "[autoconf_launch.strategy]\ntoy = toy_strategy:Toy\n")
+    code, output = place.tune("--tuner-type=toy", "--tuner-num-trials=1")
+    assert code == 0, output
+    assert json.loads((place.results / "summary.json").read_text())["winner"] is not None
 
 
 def test_a_strategy_that_cannot_be_made_is_refused_in_one_sentence(

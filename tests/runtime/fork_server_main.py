@@ -3,7 +3,7 @@
 Each line of its input is one launch; the answer is the exit codes of its ranks. A fork runs the
 script as ``python script.py`` does, and ends as the interpreter ends. No tensor is computed
 before a fork. A launch that names ``injected`` arms the probe from there, as the hook behind
-``import torch`` does.
+``import torch`` does; its sources are compiled once for all launches.
 """
 
 from __future__ import annotations
@@ -14,17 +14,25 @@ import json
 import os
 import runpy
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 
-def arm_from(file: str) -> None:
+@cache
+def hook_of(file: str) -> Any:
     spec = importlib.util.spec_from_file_location("injected", file)
     assert spec
     assert spec.loader
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.arm()
+    hook: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    compiled = {
+        str(path): hook._RenamedLoader("", str(path)).get_code("")
+        for folder in ("core", "runtime")
+        for path in Path(hook.ROOT, folder).rglob("*.py")
+    }
+    hook._RenamedLoader.get_code = lambda loader, name: compiled[loader.path]
+    return hook
 
 
 def become(order: dict[str, Any], rank: int) -> str:
@@ -38,7 +46,7 @@ def become(order: dict[str, Any], rank: int) -> str:
     sys.argv = order["argv"]
     sys.path[0] = str(Path(sys.argv[0]).parent)
     if order["injected"]:
-        arm_from(order["injected"])
+        hook_of(order["injected"]).arm()
     return sys.argv[0]
 
 
@@ -46,6 +54,8 @@ def serve() -> str:
     """Answer orders; returns only in a fork, with the script to run."""
     for line in sys.stdin:
         order, ranks = json.loads(line), []
+        if order["injected"]:
+            hook_of(order["injected"])
         for rank in range(len(order["environments"])):
             child = os.fork()
             if child == 0:

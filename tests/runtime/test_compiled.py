@@ -39,8 +39,31 @@ def mode_of(answer: dict[str, Any]) -> object:
     return dict(answer["applied"]["extras"])["compile_mode"]
 
 
+@in_this_process
+def test_compiled_blocks_train_with_the_losses_of_plain_ones(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced by torch.compile; the C++ compiler, which takes 20 s, is left out."""
+    traced: list[object] = []
+
+    def run_as_traced(graph: Any, *inputs: object, **named: object) -> Any:
+        traced.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", run_as_traced)
+    batches = tiny.global_batches(4, 3)
+    losses = []
+    for mode in ("off", "default"):
+        assert not traced
+        engine = initialize(tiny.Tiny, tiny.config(compile_mode=mode))
+        losses.append([float(engine.step(batch)) for batch in batches])
+    assert traced
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
 @needs_compiler
-def test_compiled_blocks_train_with_the_losses_of_plain_ones(launch: Callable[..., Any]) -> None:
+@pytest.mark.slow
+def test_blocks_compiled_by_inductor_train_likewise(launch: Callable[..., Any]) -> None:
     plain, compiled = train(launch, 1, {}, {"compile_mode": "default"})
     assert (mode_of(plain), mode_of(compiled)) == ("off", "default")
     assert compiled["losses"] == pytest.approx(plain["losses"], abs=1e-4)

@@ -5,8 +5,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from autoconf_launch.launcher.cli import main
 
 pytest.importorskip("transformers")
 
@@ -17,12 +20,12 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 def base_config(family: str, folder: Path) -> Path:
     path = folder / f"{family}.yaml"
-    command = (
-        *(sys.executable, "-m", "autoconf_launch.launcher.cli", "recommend", "--family", family),
-        *("--model-size", "0.0145", "--gpus", "1", "--tflops-per-gpu", "0.05", "--tokens", "1M"),
-        *("--vocab", "512", "--seq", "32", "--global-batch", "4", "--base-config", str(path)),
+    words = (
+        *("recommend", "--family", family, "--model-size", "0.0145", "--tokens", "1M"),
+        *("--gpus", "1", "--tflops-per-gpu", "0.05", "--vocab", "512", "--seq", "32"),
+        *("--global-batch", "4", "--base-config", str(path)),
     )
-    subprocess.run(command, check=True, capture_output=True)
+    assert main(words) == 0
     return path
 
 
@@ -42,9 +45,9 @@ def test_its_loss_falls(family: str, tmp_path: Path) -> None:
     assert last < 0.8 * first
 
 
-def test_a_vocabulary_too_small_for_bytes_is_refused(tmp_path: Path) -> None:
+def test_a_vocabulary_too_small_for_bytes_is_refused(launch: Any, tmp_path: Path) -> None:
     path = base_config("gpt3", tmp_path)
     path.write_text(path.read_text().replace("vocab_size: 512", "vocab_size: 100"))
-    command = (sys.executable, str(EXAMPLE), "--base-config", str(path))
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRONMENT)
-    assert (ended.returncode, "needs a vocabulary of 259" in ended.stderr) == (1, True)
+    ended = launch(EXAMPLE, "--base-config", str(path))
+    assert ended.exit_codes == (1,)
+    assert "needs a vocabulary of 259" in ended.errors[0]

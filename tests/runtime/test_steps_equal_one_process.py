@@ -43,10 +43,10 @@ class Case:
 
 STAGES = range(4)
 EXACT = [
-    *(Case(stage=stage, micro=micro) for stage in STAGES for micro in (1, 3, 6)),
-    *(Case(stage=stage, recompute="full", clip=CLIP) for stage in STAGES),
-    *(Case(stage=stage, recompute="selective", micro=2) for stage in STAGES),
-    *(Case(stage=stage, optimizer="AdamW", clip=CLIP) for stage in STAGES),
+    *(Case(stage=stage, micro=1) for stage in STAGES),
+    *(Case(stage=stage, micro=6, recompute="full", clip=CLIP) for stage in STAGES),
+    *(Case(stage=stage, micro=2, recompute="selective") for stage in STAGES),
+    *(Case(stage=stage, micro=3, optimizer="AdamW", clip=CLIP) for stage in STAGES),
 ]
 LOOSE = [
     *(Case(stage=stage, precision="bf16", clip=CLIP) for stage in STAGES),

@@ -59,36 +59,24 @@ def text(samples: int = 1) -> tuple[Tensor, Tensor]:
     return zeros, zeros
 
 
-def direct_peaks(monkeypatch: pytest.MonkeyPatch, layers: int, precision: Precision) -> ModelSpec:
-    """A trace without a cut."""
-    monkeypatch.setattr("autoconf_launch.runtime.profile.trace._MORE", layers)
-    return trace_model(lambda: Llama(layers=layers), text(), precision=precision)
+@pytest.fixture(scope="module")
+def large() -> ModelSpec:
+    return trace_model(Llama, text())
 
 
-def test_seven_billion_weights_are_traced_without_their_memory() -> None:
-    spec = trace_model(Llama, text())
-    assert SEVEN_BILLION[0] < spec.parameters < SEVEN_BILLION[1]
+def test_seven_billion_weights_are_traced_without_their_memory(large: ModelSpec) -> None:
+    assert SEVEN_BILLION[0] < large.parameters < SEVEN_BILLION[1]
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
-def test_extrapolated_peaks_are_those_of_a_direct_trace(
-    monkeypatch: pytest.MonkeyPatch, precision: Precision
-) -> None:
-    extrapolated = trace_model(lambda: Llama(layers=LONG), text(), precision=precision)
-    assert extrapolated == direct_peaks(monkeypatch, LONG, precision)
+def test_every_phase_has_weights_and_both_moments(large: ModelSpec) -> None:
+    assert min(peak.peak_bytes for peak in large.traced_peaks) > 3 * 4 * large.parameters
 
 
-def test_every_phase_has_weights_and_both_moments() -> None:
-    spec = trace_model(lambda: Llama(layers=SHORT), text())
-    assert min(peak.peak_bytes for peak in spec.traced_peaks) > 3 * 4 * spec.parameters
-
-
-def test_a_model_that_exists_is_left_as_it_is(tiny: Any) -> None:
-    model = tiny.Tiny(layers=LONG)
-    before = [parameter.clone() for parameter in model.parameters()]
-    trace_model(model, tiny.global_batches(2, 1)[0])
-    after = list(model.parameters())
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+def test_extrapolated_peaks_are_those_of_a_direct_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    extrapolated = trace_model(lambda: Llama(layers=LONG), text(), precision=Precision.BF16)
+    monkeypatch.setattr("autoconf_launch.runtime.profile.trace._MORE", LONG)
+    direct = trace_model(lambda: Llama(layers=LONG), text(), precision=Precision.BF16)
+    assert extrapolated == direct
 
 
 def test_shared_weights_stay_shared(tiny: Any) -> None:
@@ -99,16 +87,18 @@ def test_shared_weights_stay_shared(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("layers", [SHORT, LONG])
-def test_fake_blocks_are_as_the_real_ones(tiny: Any, layers: int) -> None:
+def test_fake_blocks_are_as_the_real_ones_which_stay_as_they_are(tiny: Any, layers: int) -> None:
     model, batch = tiny.Tiny(layers=layers), tiny.global_batches(2, 1)[0]
+    before = [parameter.clone() for parameter in model.parameters()]
 
     def forward(samples: int) -> Tensor:
         loss: Tensor = model(*first_samples(batch, samples))
         return loss
 
+    fake = trace_model(model if layers == LONG else lambda: tiny.Tiny(layers=layers), batch)
     real = describe(model, forward, Grade.TRACED).spec
-    fake = trace_model(lambda: tiny.Tiny(layers=layers), batch)
     assert (fake.blocks, fake.layers) == (real.blocks, real.layers)
+    assert all(map(torch.equal, before, model.parameters()))
 
 
 class Named(nn.Module):

@@ -180,14 +180,20 @@ def probed(probe_fork_server: ForkServer, tmp_path_factory: pytest.TempPathFacto
     """``probed(script, *arguments, ranks=1, **task)``: run to the end in forks, once each."""
 
     @remember
-    def run(script: str, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
+    def run(
+        script: str,
+        *arguments: str,
+        ranks: int = 1,
+        more: dict[str, str] | None = None,
+        **task: Any,
+    ) -> Ended:
         folder = tmp_path_factory.mktemp("probed")
         asked, variables = asked_of(folder, **task)
         left = probe_fork_server.launch(
             Order(
                 argv=[str(SCRIPTS / script), *arguments],
                 folder=folder,
-                environments=[{**variables, **place} for place in places(ranks)],
+                environments=[{**variables, **place, **(more or {})} for place in places(ranks)],
                 working_directory=tmp_path_factory.mktemp("work"),
                 injected=str(INJECTED / "sitecustomize.py"),
             )

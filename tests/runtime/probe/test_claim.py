@@ -1,24 +1,15 @@
 """A single process speaks for a rank; a claim passes on when its holder has ended."""
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.runtime.probe_report.claim import Claim
-
-CLAIMS = """
-import sys
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.probe_report.claim import Claim
-task = RankTask(mode=Mode.MEASURE, folder=sys.argv[1], attempt="a1")
-print(Claim(task, 0).take(), flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -27,14 +18,22 @@ def task(tmp_path: Path) -> RankTask:
 
 
 @pytest.fixture
-def below(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours that has claimed rank 0 and lives."""
-    command = [sys.executable, "-c", CLAIMS, str(tmp_path)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline().strip() == "True"
-        yield process
+def below(task: RankTask) -> Iterator[Callable[[], object]]:
+    """A process of ours that has claimed rank 0 and lives; ends it."""
+    claimed = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(claimed[1], b"1" if Claim(task, 0).take() else b"0")
+        signal.pause()
+    assert os.read(claimed[0], 1) == b"1"
+
+    @cache
+    def end() -> None:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    yield end
+    end()
 
 
 def test_the_first_gets_each_rank(task: RankTask) -> None:
@@ -49,14 +48,14 @@ def test_nobody_gets_it_while_the_holder_lives(task: RankTask) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_dead_holders_claim_is_passed_on(task: RankTask, below: subprocess.Popen[str]) -> None:
-    below.communicate()
+def test_a_dead_holders_claim_is_passed_on(task: RankTask, below: Callable[[], object]) -> None:
+    below()
     assert not Claim(task, 0).take_first()
     claim = Claim(task, 0)
     assert (claim.take(), claim.is_crowded) == (True, True)
 
 
-def test_a_process_below_gives_way(task: RankTask, below: subprocess.Popen[str]) -> None:
+def test_a_process_below_gives_way(task: RankTask, below: Callable[[], object]) -> None:
     assert Claim(task, 0).take()
 
 

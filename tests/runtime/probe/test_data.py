@@ -1,14 +1,11 @@
 """Origin and number of samples."""
 
-import sys
 from typing import Any
 
 import pytest
 
 from autoconf_launch.launcher.dialects import DATALOADER_BATCH_VARIABLE
 from autoconf_launch.runtime.locate.hook import BATCH_VARIABLE
-
-from .conftest import SCRIPTS
 
 BATCH = 3
 
@@ -39,10 +36,8 @@ def test_rows_are_not_taken_for_the_samples_that_a_loader_drew(
     assert {record.samples for record in ended.result().steps} == {BATCH}
 
 
-def test_another_batch_size_reaches_the_loaders_of_the_script(launched: Any) -> None:
-    script = str(SCRIPTS / "data.py")
-    more = {BATCH_VARIABLE: "5"}
-    ended = launched(sys.executable, script, "iterable_with_workers", more=more)
+def test_another_batch_size_reaches_the_loaders_of_the_script(probed: Any) -> None:
+    ended = probed("data.py", "iterable_with_workers", more={BATCH_VARIABLE: "5"})
     assert ended.batches() == (5, 1), ended.errors
 
 

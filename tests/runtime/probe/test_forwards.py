@@ -91,9 +91,8 @@ def test_the_peak_of_memory_is_that_of_the_largest_step(probed: Any, how: str) -
 
 
 def test_one_of_several_processes_that_train_at_once_is_not_taken_for_the_whole(
-    launched: Any, probed: Any
+    probed: Any,
 ) -> None:
-    script = str(SCRIPTS / "hogwild.py")
-    (note,) = launched(sys.executable, script, "2", end_step=200).result().notes
+    (note,) = probed("hogwild.py", "2", end_step=200).result().notes
     assert "describe one of them" in note
     assert probed("forwards.py", "keyword_only").result().notes == ()

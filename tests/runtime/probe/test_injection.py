@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import PROBE_VARIABLE, RankTask
+from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask
 from autoconf_launch.launcher.launch import why_silent
 from autoconf_launch.launcher.launch.planning import INJECTED
 from autoconf_launch.launcher.launch.rank_results import measure, read_rank_results
@@ -95,15 +95,14 @@ def test_the_script_sees_its_own_search_path(launched: Any) -> None:
     assert str(INJECTED) not in ended.output
 
 
-def test_a_broken_task_never_reaches_the_script(launched: Any) -> None:
-    ended = launched(sys.executable, PLAIN, "--samples=8", more={PROBE_VARIABLE: "{}"})
+def test_a_broken_task_never_reaches_the_script(probed: Any) -> None:
+    ended = probed("plain.py", "--samples=8", more={PROBE_VARIABLE: "{}"})
     assert (ended.exit_codes, "reached the end" in ended.output) == ((0,), True), ended.errors
 
 
-def test_an_unwritable_folder_never_reaches_the_script(launched: Any, tmp_path: Path) -> None:
-    task = RankTask.from_variable(launched(sys.executable, "-c", "").task.to_variable())
-    nowhere = str(tmp_path / "file")
-    Path(nowhere).write_text("")
-    lost = task.to_variable().replace(task.folder, nowhere)
-    ended = launched(sys.executable, PLAIN, "--samples=8", more={PROBE_VARIABLE: lost})
+def test_an_unwritable_folder_never_reaches_the_script(probed: Any, tmp_path: Path) -> None:
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    lost = RankTask(mode=Mode.MEASURE, folder=str(nowhere), attempt="a1").to_variable()
+    ended = probed("plain.py", "--samples=8", more={PROBE_VARIABLE: lost})
     assert (ended.exit_codes, "reached the end" in ended.output) == ((0,), True), ended.errors

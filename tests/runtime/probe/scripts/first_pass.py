@@ -187,7 +187,7 @@ def asks_for_tf32() -> None:
     else:
         from transformers import TrainingArguments
 
-        asked: dict[str, Any] = {sys.argv[2]: True}
+        asked: dict[str, Any] = dict.fromkeys(sys.argv[2:], True)
         TrainingArguments(output_dir="out", report_to="none", **asked)
     train(Model())
 

@@ -20,7 +20,7 @@ def train(model: nn.Module, side_by_side: Barrier) -> None:
 
 if __name__ == "__main__":
     shared = nn.Linear(16, 1).share_memory()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     processes = int(sys.argv[1])
     given = (shared, context.Barrier(processes))
     started = [context.Process(target=train, args=given) for _ in range(processes)]
