@@ -2,6 +2,7 @@
 
 from .noise import (
     AGAIN_SUFFIX,
+    CORRELATION,
     FINAL_SUFFIX,
     PRIOR,
     Noise,

@@ -15,14 +15,27 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from statistics import fmean
 
+import numpy as np
+
 from autoconf_launch.core import Candidate, FailureKind
 
-from ..measurement import NORMAL, Effort, Noise, measured_name, of_student, speed_up
+from ..measurement import (
+    CORRELATION,
+    NORMAL,
+    Effort,
+    Noise,
+    expected_excess,
+    measured_name,
+    of_student,
+    speed_up,
+)
 from ..space import Measurement, Objective, Record, is_better
 
 ALPHA = 0.05
 """Probability that the interval of two configurations is wrong after any round."""
-_BOUNDARY = 5.61
+MOST_ROUNDS = 20
+"""Largest number of rounds."""
+_BOUNDARY = 5.33
 """Square of the boundary in standard errors, less its growth, at which the error is ``ALPHA``."""
 TIE_WIDTH = math.log(1.1)
 """Half-width of an interval, as a logarithm, up to which a gain that was not shown is a tie."""
@@ -31,6 +44,10 @@ LAUNCH = 0.01
 (``tests/data/step_noise.json``, ``benchmarks/landscapes``)."""
 FREEDOM = 6.0
 """Rounds that the spread expected from the steps in them counts for at most."""
+_PRIOR_FREEDOM = 3.0
+"""Turns that the noise of steps in the search counts for."""
+_WIDTH = 1.96
+"""Half-width of an interval of single trials, in standard errors."""
 _DIGITS = 9
 """Digits of a cost that count; with equal costs the first contender leads."""
 
@@ -50,11 +67,13 @@ class PairedEstimate:
     Attributes:
         mean: mean over the rounds that both were in.
         width: half-width of its interval, which holds after every round.
+        error: standard error of the mean.
         count: number of these rounds; 0 for a comparison of single trials.
     """
 
     mean: float
     width: float
+    error: float
     count: int
 
     @property
@@ -66,6 +85,17 @@ class PairedEstimate:
     def is_tie(self) -> bool:
         """True if a difference of 10 % would have been shown, and none was."""
         return not self.differs and self.width <= TIE_WIDTH
+
+    @property
+    def expected_gain(self) -> float:
+        """Expected saving by taking the first in place of the second, a share; 0 or more."""
+        if math.isinf(self.error):
+            return math.inf
+        return float(expected_excess(np.array([-self.mean]), np.array([self.error]))[0])
+
+
+UNKNOWN = PairedEstimate(mean=0.0, width=math.inf, error=math.inf, count=0)
+"""Result for configurations that were not in the same rounds."""
 
 
 def estimate_difference(
@@ -80,19 +110,19 @@ def estimate_difference(
 
     Source:
         Robbins 1970, "Statistical Methods Related to the Law of the Iterated Logarithm", for the
-        form of the boundary. A sum of normal differences is ever beyond it within 40 rounds with
-        probability ``ALPHA``; with a spread that is estimated, the same quantile of Student's
+        form of the boundary. A sum of normal differences is ever beyond it within ``MOST_ROUNDS``
+        with probability ``ALPHA``; with an estimated spread, the same quantile of Student's
         distribution.
     """
     count = len(differences)
     if count == 0:
-        return PairedEstimate(mean=0.0, width=math.inf, count=0)
+        return UNKNOWN
     mean = fmean(differences)
     squares = freedom * spread**2 + sum((value - mean) ** 2 for value in differences)
     freedom += count - 1
     deviations = of_student(math.sqrt(_BOUNDARY + math.log1p(count)), freedom)
-    width = deviations * math.sqrt(squares / freedom / count)
-    return PairedEstimate(mean=mean, width=width, count=count)
+    error = math.sqrt(squares / freedom / count)
+    return PairedEstimate(mean=mean, width=deviations * error, error=error, count=count)
 
 
 @dataclass(slots=True)
@@ -189,9 +219,9 @@ class Rounds:
         if leader is None or one is leader:
             return False
         found = self.compare(one, leader)
-        if found.differs:
-            return not one.is_own or found.width <= effort.distance
-        return abs(found.mean) + found.width <= effort.precision
+        if not one.is_own:
+            return found.expected_gain < effort.worth
+        return found.differs or self.compare(leader, one).expected_gain < effort.worth
 
     def _costs(self, one: Contender) -> dict[int, float]:
         made = ((number, record.measurement) for number, record in one.rounds.items())
@@ -206,14 +236,17 @@ def log_cost(measurement: Measurement, objective: Objective) -> float:
 def _expected_spread(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> tuple[float, float]:
     """Spread of the rounds' differences by the steps in them, and the rounds that this counts for.
 
-    Steps in turn differ independently. Of launches that follow each other, neighbouring steps have
-    most of their noise in common (DESIGN, rule 11), so that more steps do not make them alike.
+    Steps in turn have the noise of neighbours in common and differ independently otherwise. Of
+    launches that follow each other, neighbouring steps are alike (DESIGN, rule 11), so that more
+    steps do not make the launches alike.
     """
     shares = [_in_turn(*pair) for pair in pairs]
     if not shares or min(map(len, shares)) < 2:
         return math.sqrt(2.0 * (noise.within**2 + LAUNCH**2)), FREEDOM
-    freedom = sum(len(turns) - 1 for turns in shares)
-    of_turns = sum(share**2 for turns in shares for share in turns) / freedom
+    freedom = sum(len(turns) - 1 for turns in shares) + _PRIOR_FREEDOM
+    squares = sum(share**2 for turns in shares for share in turns)
+    expected = 2.0 * (1.0 - CORRELATION) * noise.within**2
+    of_turns = (squares + _PRIOR_FREEDOM * expected) / freedom
     spread = math.sqrt(of_turns / min(map(len, shares)) + 2.0 * LAUNCH**2)
     return spread, min(freedom, FREEDOM)
 
@@ -285,9 +318,10 @@ class Ruling:
         objective, noise = self.rounds.objective, self.rounds.noise
         found = speed_up(before, after, objective, noise) if before and after else None
         if found is None or ours or theirs:
-            return PairedEstimate(mean=0.0, width=math.inf, count=0)
+            return UNKNOWN
         mean = math.log(found.ratio)
-        return PairedEstimate(mean=mean, width=math.log(found.high) - mean, count=0)
+        width = math.log(found.high) - mean
+        return PairedEstimate(mean=mean, width=width, error=width / _WIDTH, count=0)
 
     def is_gain(self, record: Record) -> bool:
         """True if it was shown to be faster than the user's own, or if the user's own failed."""

@@ -21,7 +21,7 @@ SEEN = TuneOutlook(
 )
 
 
-@pytest.mark.parametrize(("search_s", "rounds_s"), [(4.0, 4.0), (30.0, 15.0), (1000.0, 300.0)])
+@pytest.mark.parametrize(("search_s", "rounds_s"), [(4.0, 4.0), (20.0, 8.0), (1000.0, 300.0)])
 def test_rounds_take_a_share_of_a_long_search_and_no_longer_than_a_short_one(
     search_s: float, rounds_s: float
 ) -> None:

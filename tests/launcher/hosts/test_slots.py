@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.core import TASK_VARIABLE, Mode, RankTask, RawConfig
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.hosts import ALONE, WHOLE, Share, find_cluster
+from autoconf_launch.launcher.hosts import WHOLE, Share, find_cluster
 from autoconf_launch.launcher.hosts.slots import find_shares, shares_text
 from autoconf_launch.launcher.launch import plan_launch
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
@@ -178,10 +178,6 @@ def test_the_task_has_the_limit_of_the_share_unless_it_runs_alone(alone: bool, l
 
 def test_the_whole_machine_changes_nothing() -> None:
     assert WHOLE[0].place(plan()) == plan()
-
-
-def test_a_final_is_started_afresh() -> None:
-    assert ALONE[0].place(plan()).fresh
 
 
 def test_a_placed_plan_is_a_launch_like_any_other(tmp_path: Path) -> None:
