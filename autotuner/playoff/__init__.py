@@ -24,7 +24,6 @@ from .soak import (
     FEWEST_STEPS,
     MOST_MEMORY,
     SOAK_SUFFIX,
-    FewSteps,
     LackOfTime,
     Refusal,
     Soak,

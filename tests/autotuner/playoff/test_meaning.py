@@ -70,7 +70,7 @@ def test_what_the_baseline_differs_from_itself_is_allowed() -> None:
         pytest.param(record(1), (), "reports no finite losses", id="losses"),
         pytest.param(record(1, 5.0), (record(0, 9.0),), "draws new data or weights", id="seed"),
         pytest.param(
-            record(1, 5.0, 4.0), (record(0, 5.0, math.inf),), "in only one launch", id="repeat"
+            record(1, 5.0, 4.0), (record(0, 5.0, math.inf),), "differ by 100.0 %", id="repeat"
         ),
     ],
 )
