@@ -15,10 +15,10 @@ from typing import Protocol
 
 from autoconf_launch.core import FailureKind
 
-from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, Effort, Noise
+from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, CostRatio, Effort, Noise
 from ..search import MARGIN, StopKind, StopReason, at_last_level, start_bound_s
 from ..space import Objective, Record, Trial, Turn
-from .rule import MOST_ROUNDS, Contender, PairedEstimate, Rounds, Ruling, ranking
+from .rule import MOST_ROUNDS, Contender, Rounds, Ruling, ranking
 
 TOGETHER = 0.8
 """Share of the free memory that launches may use side by side."""
@@ -163,7 +163,7 @@ class Playoff:
         """Number of rounds that are over."""
         return self.seen.count(before=self._number)
 
-    def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
+    def compare(self, slower: Contender, faster: Contender) -> CostRatio:
         """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""
         return self.seen.compare(slower, faster)
 

@@ -228,7 +228,7 @@ def standings_of(rounds: Rounds) -> tuple[Standing, ...]:
         *(
             Standing(trial=contender.searched.trial, behind=seen.mean, width=seen.width)
             for contender, seen in sorted(found, key=lambda pair: pair[1].mean)
-            if seen.count
+            if seen.rounds
         ),
     )
 

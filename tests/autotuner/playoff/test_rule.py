@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement import PRIOR, estimate_noise
+from autoconf_launch.autotuner.measurement import PRIOR, CostRatio, estimate_noise
 from autoconf_launch.autotuner.playoff import (
-    PairedEstimate,
     PlayoffBudget,
     Rounds,
     TuneVerdict,
@@ -55,7 +54,7 @@ def record(steps: Sequence[float], turn: Turn | None) -> Record:
     return launch_of(replace(trial_of(), final=True, turn=turn), measurement(*steps))
 
 
-def compare(slower: Contender, faster: Contender) -> PairedEstimate:
+def compare(slower: Contender, faster: Contender) -> CostRatio:
     return Rounds((), THROUGHPUT, PRIOR).compare(slower, faster)
 
 
@@ -72,7 +71,7 @@ def rounds(machine: Machine, ratio: float, seed: int) -> Iterator[tuple[Contende
         yield slower, faster
 
 
-def find(machine: Machine, ratio: float, seed: int, after: int = ROUNDS) -> PairedEstimate:
+def find(machine: Machine, ratio: float, seed: int, after: int = ROUNDS) -> CostRatio:
     for _, (slower, faster) in zip(range(after), rounds(machine, ratio, seed), strict=False):
         last = compare(slower, faster)
     return last
@@ -144,7 +143,7 @@ def test_launches_one_after_the_other_say_less_than_the_same_in_turn() -> None:
 def test_only_rounds_that_both_were_in_count() -> None:
     *_, (slower, faster) = rounds(Machine(step=0.01, launch=0.0), 1.5, 1)
     del faster.rounds[2]
-    assert compare(slower, faster).count == ROUNDS - 1
+    assert compare(slower, faster).rounds == ROUNDS - 1
 
 
 @pytest.mark.parametrize("steps", [1, 2])
