@@ -173,7 +173,7 @@ def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
 def compare_trials(
     slower: Measurement, faster: Measurement, objective: Objective, noise: Noise = PRIOR
 ) -> CostRatio | None:
-    """The ratio of the costs of two launches, one of each; None if one lacks the metric."""
+    """The ratio of the costs of two launches; None if a launch lacks the metric."""
     before, after = objective.rank(slower), objective.rank(faster)
     if not before or not after:
         return None
