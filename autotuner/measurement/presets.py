@@ -13,7 +13,7 @@ class Effort:
 
     Times are in seconds, widths are half of an interval of a logarithm, the rest are shares.
 
-    ``quick`` measures again only for an expected gain of 2 %: the search ends at a possible gain
+    ``quick`` measures again only for an expected gain of 3 %: the search ends at a possible gain
     of 5 %, and a playoff of two and the verification run take half as long. ``normal`` goes on for
     1 %: the playoff takes up to 30 % of the search's time and the verification run 10 % of both.
     ``thorough`` goes on for 0.3 %: the search ends only if nothing could gain 0.5 %, and the

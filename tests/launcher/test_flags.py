@@ -231,7 +231,7 @@ def search_gain(request: LaunchRequest) -> float | None:
 
 
 def test_help_says_what_an_effort_costs() -> None:
-    assert "thorough 1.5 % (70 %)" in " ".join(LaunchRequest.parser().format_help().split())
+    assert "0.3 % (thorough, 70 %)" in " ".join(LaunchRequest.parser().format_help().split())
 
 
 def test_no_steps_is_no_soak() -> None:
