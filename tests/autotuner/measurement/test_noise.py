@@ -49,7 +49,8 @@ def test_the_ratio_lies_in_its_interval_and_is_the_same_turned_around(
     a, b = steps(*one), steps(*two)
     found, turned = compare(a, b), compare(b, a)
     assert found.speed_up.low <= found.speed_up.ratio <= found.speed_up.high
-    assert (found.differs, found.width) == (turned.differs, pytest.approx(turned.width))
+    assert found.differs == turned.differs
+    assert found.width == pytest.approx(turned.width)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ OUT_OF_MEMORY = failure(FailureKind.OUT_OF_MEMORY)
     ],
 )
 def test_what_is_tried_after_each_outcome(outcomes: dict[str, Outcome], asked: str) -> None:
-    names, soak = run(**outcomes)
+    names, soak = run(RANKED, **outcomes)
     assert names == [f"{name}_soak" for name in asked.split()]
     assert soak.best is not None
 
