@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..measurement import EFFORTS, Noise, SpeedUp
-from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, is_better
+from ..space import OBJECTIVES, AutotuningSettings, Objective, Record
 from .meaning import LossComparison, compare_losses
-from .rule import TIE_WIDTH, Rounds, Ruling, TuneVerdict, rounds_of
+from .rule import TIE_WIDTH, Rounds, Ruling, TuneVerdict, ranking, rounds_of
 from .soak import Soak, SoakReport, last_passed, report_soaks, soaked_name
 
 
@@ -117,10 +117,7 @@ def decide(
 
 def best_of(records: Sequence[Record], objective: Objective) -> Record | None:
     """The best measured record; the earlier one if two are equal."""
-    best: Record | None = None
-    for record in records:
-        best = record if is_better(record, best, objective) else best
-    return best
+    return next(iter(ranking(records, objective)), None)
 
 
 def baseline_of(records: Sequence[Record]) -> Record | None:

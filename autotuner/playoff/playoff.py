@@ -15,7 +15,7 @@ from typing import Protocol
 
 from autoconf_launch.core import FailureKind
 
-from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, CostRatio, Effort, Noise
+from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, Effort, Noise
 from ..search import MARGIN, StopKind, StopReason, at_last_level, start_bound_s
 from ..space import Objective, Record, Trial, Turn
 from .rule import MOST_ROUNDS, Contender, Rounds, Ruling, ranking
@@ -139,33 +139,20 @@ class Playoff:
         self._order = self._active()
 
     @property
-    def contenders(self) -> tuple[Contender, ...]:
-        """All contenders, the best of the search first."""
-        return self.seen.contenders
-
-    @property
     def records(self) -> tuple[Record, ...]:
         """All launches that have ended, in order."""
         return tuple(self._told.values())
 
     @property
-    def leader(self) -> Contender | None:
-        """The best so far; the search's best before the first round."""
-        return self.seen.leader
-
-    @property
     def best(self) -> Record | None:
         """The best so far, with the steps of all its rounds."""
-        return self.leader.playoff_record() if self.leader and self.leader.rounds else None
+        leader = self.seen.leader
+        return leader.playoff_record() if leader and leader.rounds else None
 
     @property
     def rounds(self) -> int:
         """Number of rounds that are over."""
         return self.seen.count(before=self._number)
-
-    def compare(self, slower: Contender, faster: Contender) -> CostRatio:
-        """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""
-        return self.seen.compare(slower, faster)
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
@@ -192,7 +179,9 @@ class Playoff:
         """Take a launch of this session or an earlier one; a preempted launch has no effect."""
         self._pending.discard(record.trial.name)
         key, number = (record.trial.name, record.trial.attempt), record.trial.attempt
-        contender = next((c for c in self.contenders if _final_name(c) == record.trial.name), None)
+        contender = next(
+            (c for c in self.seen.contenders if _final_name(c) == record.trial.name), None
+        )
         preempted = record.failure and record.failure.kind is FailureKind.PREEMPTED
         if contender is None or key in self._told or preempted:
             return
@@ -222,7 +211,7 @@ class Playoff:
 
     def _active(self) -> tuple[Contender, ...]:
         """Contenders of this round in its order; none if there is nothing to compare."""
-        left = [contender for contender in self.contenders if not contender.is_out]
+        left = [contender for contender in self.seen.contenders if not contender.is_out]
         if len(left) < 2:
             return ()
         first = (self._number - 1) % len(left)
@@ -243,8 +232,10 @@ class Playoff:
         """True if most of a new round would be beyond the time, and none is owed."""
         if not self.rounds or not self._is_new_round():
             return False
-        own, leader = self.seen.own, self.leader
-        is_open = own and leader and own is not leader and not self.compare(own, leader).differs
+        own, leader = self.seen.own, self.seen.leader
+        is_open = (
+            own and leader and own is not leader and not self.seen.compare(own, leader).differs
+        )
         return not (is_open and self.rounds == 1) and (
             spent_s * (1.0 + 0.5 / self.rounds) >= self._budget.time_s
         )
@@ -253,7 +244,7 @@ class Playoff:
         """True if the due launches surely end in the budget; drops contenders to get there."""
         left_s = self._budget.until_s - elapsed_s
         while (due := self._due()) and self._bound_s(due, beside=beside) > left_s:
-            others = [one for one in due if one is not self.leader and not one.is_own]
+            others = [one for one in due if one is not self.seen.leader and not one.is_own]
             if not others or not self._is_new_round():
                 return False
             others[-1].is_out = True
@@ -261,7 +252,7 @@ class Playoff:
         return True
 
     def _bound_s(self, due: Sequence[Contender], *, beside: bool) -> float:
-        start_s = start_bound_s([*(one.searched for one in self.contenders), *self.records])
+        start_s = start_bound_s([*(one.searched for one in self.seen.contenders), *self.records])
         together = self._together(due, beside=beside)
         launches = self._in_turn(due) if together else map(self._alone, due)
         steps_s = sum(
@@ -302,7 +293,7 @@ class Playoff:
 
     def _in_time(self, most: int) -> int:
         """Steps of each launch, fewer than ``most`` if time is short."""
-        round_s = sum(_step_s(contender.searched) for contender in self.contenders)
+        round_s = sum(_step_s(contender.searched) for contender in self.seen.contenders)
         in_time = self._budget.time_s / (_ROUNDS_TO_HAVE * round_s) if round_s else math.inf
         return most if in_time >= most else int(in_time)
 

@@ -110,7 +110,7 @@ def play(
         side_by_side=search.side_by_side,
     )
     rounds = Playoff(contenders, search.objective, noise=search.noise, budget=budget)
-    each = max(1, len(rounds.contenders))
+    each = max(1, len(contenders))
     waiting = replace(
         limits,
         timeout_s=each * limits.timeout_s,
@@ -177,7 +177,7 @@ def _as_it_began(search: Search, earlier: JournalContents) -> Search:
 
 
 def _why_apart(rounds: Playoff) -> str:
-    fit = fit_together([contender.searched for contender in rounds.contenders])
+    fit = fit_together([contender.searched for contender in rounds.seen.contenders])
     return "" if fit else "it is not known that they fit in memory side by side"
 
 

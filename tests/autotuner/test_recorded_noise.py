@@ -74,7 +74,7 @@ class Machine:
         while playoff.stop_reason() is None:
             launches = list(self._chance.choice(self._rounds))
             self._chance.shuffle(launches)
-            for trial in playoff.ask(len(playoff.contenders), 0.0):
+            for trial in playoff.ask(len(playoff.seen.contenders), 0.0):
                 assert trial.turn is not None
                 turns = [step_s for step_s in launches.pop() for _ in range(trial.turn.length)]
                 outcome = measurement(turns, self._factors[trial.number])

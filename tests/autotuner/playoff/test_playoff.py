@@ -105,8 +105,8 @@ def test_a_round_is_the_attempt_of_a_final() -> None:
 def test_the_best_in_the_rounds_leads(seconds: tuple[float, ...], leader: str) -> None:
     playoff = playoff_of(SEARCHED)
     run(playoff, truth(*seconds))
-    assert playoff.leader is not None
-    assert playoff.leader.name == leader
+    assert playoff.seen.leader is not None
+    assert playoff.seen.leader.name == leader
 
 
 def test_what_is_surely_slower_leaves_before_the_others() -> None:
@@ -137,8 +137,8 @@ def test_a_configuration_that_fails_leaves_and_the_others_go_on() -> None:
     playoff = playoff_of(SEARCHED)
     asked = run(playoff, answer)
     assert asked.count("t1") == 1
-    assert playoff.leader is not None
-    assert playoff.leader.name == "t2"
+    assert playoff.seen.leader is not None
+    assert playoff.seen.leader.name == "t2"
 
 
 def rounds_begun(playoff: Playoff, *seconds: float, at_s: tuple[float, ...]) -> list[int]:
@@ -278,9 +278,9 @@ def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
         resumed.tell(known)
     assert run(resumed, truth(*CLOSE)) == []
     assert resumed.rounds == whole.rounds
-    assert resumed.leader is not None
-    assert whole.leader is not None
-    assert resumed.leader.name == whole.leader.name
+    assert resumed.seen.leader is not None
+    assert whole.seen.leader is not None
+    assert resumed.seen.leader.name == whole.seen.leader.name
 
 
 def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_side() -> None:

@@ -151,7 +151,7 @@ def test_who_fails_in_a_group_and_alone_is_left_out_of_the_others_group(tmp_path
 def test_who_fails_in_a_group_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
     finals = play(tmp_path, LOST, LOST).finals
     assert finals.rounds > 1
-    assert all(len(contender.rounds) == finals.rounds for contender in finals.contenders[:-1])
+    assert all(len(contender.rounds) == finals.rounds for contender in finals.seen.contenders[:-1])
 
 
 def test_where_a_group_is_to_blame_launches_follow_each_other(tmp_path: Path) -> None:
