@@ -34,21 +34,20 @@ def as_predicted(*seconds: float) -> list[Record]:
 OTHERS = as_predicted(2.0, 1.5, 1.2, 1.1, 1.0)
 
 
-def test_what_is_as_predicted_is_no_surprise() -> None:
-    assert not is_surprise(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
-
-
-@pytest.mark.parametrize("factor", [0.4, 2.5])
-def test_a_promising_one_far_off_is_a_surprise_in_either_direction(factor: float) -> None:
-    assert is_surprise(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
-
-
-def test_a_slow_one_that_would_not_be_chosen_anyway_is_none() -> None:
-    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
-
-
-def test_a_fast_one_that_is_still_behind_is_none() -> None:
-    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
+@pytest.mark.parametrize(
+    ("predicted_s", "step_s", "surprises"),
+    [
+        pytest.param(0.9, 0.9, False, id="as predicted"),
+        pytest.param(0.9, 0.36, True, id="promising and faster still"),
+        pytest.param(0.9, 2.25, True, id="promising but slow"),
+        pytest.param(2.0, 5.0, False, id="slow and slower still"),
+        pytest.param(6.0, 2.0, False, id="faster but still behind"),
+    ],
+)
+def test_a_trial_far_off_that_is_or_should_be_the_best_is_a_surprise(
+    predicted_s: float, step_s: float, surprises: bool
+) -> None:
+    assert is_surprise(trial(5, predicted_s, step_s), OTHERS, THROUGHPUT) == surprises
 
 
 @pytest.mark.parametrize(("predicted", "surprises"), [(True, True), (False, False)])
