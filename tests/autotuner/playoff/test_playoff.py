@@ -122,6 +122,7 @@ def test_what_is_surely_slower_leaves_before_the_others() -> None:
         pytest.param((2.0, 1.0, 1.2), 1, id="one that surely leads"),
         pytest.param((2.0, 1.0, 1.001), 2, id="two that are nearly equal"),
         pytest.param((1.0, 1.0), 3, id="nothing to gain"),
+        pytest.param((1.002, 1.0), 4, id="a gain over the users own that is not worth it"),
     ],
 )
 def test_rounds_end_once_nothing_is_left_to_gain(seconds: tuple[float, ...], rounds: int) -> None:
