@@ -3,7 +3,8 @@
     python benchmarks/playoff_rule.py [--runs 200] [--write]
 
 A study is drawn from a landscape of ``ground_truth``: the user's configuration and eight others,
-the three best among them, each measured once as a search does, then the playoff. Every step is the
+the three best among them, each measured once as a search does and the user's once more at its end,
+then the playoff. Every step is the
 configuration's own time multiplied by the next factor of a noise series, and launching takes time,
 in which the series goes on, so that launches that follow each other meet another machine.
 Regret is how much slower the choice is than the best configuration of the study.
@@ -15,7 +16,7 @@ import argparse
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -207,11 +208,10 @@ def study(noise: Noise, landscape: Sequence[float], seed: int, *, in_turn: bool)
     )
     machine, effort = Machine(noise, costs, chance), EFFORTS[settings.effort]
     records = tuple(machine.launch(_trial(number), TIMED) for number in range(len(costs)))
-    spread = estimate_noise(records)
-    contenders = choose_contenders(records, THROUGHPUT, effort.contenders, spread)
-    budget = PlayoffBudget(
-        rounds=effort.most_rounds, time_s=playoff_s(machine.now_s, effort), effort=effort
-    )
+    again = machine.launch(replace(_trial(0), name="t0_again", again=len(records)), TIMED)
+    spread = estimate_noise((*records, again))
+    contenders = choose_contenders(records, THROUGHPUT, effort, spread, [again])
+    budget = PlayoffBudget(time_s=playoff_s(machine.now_s, effort), effort=effort)
     rounds = Playoff(contenders, THROUGHPUT, noise=spread, budget=budget)
     seconds = play(machine, rounds, len(contenders) if in_turn else 1)
     decision = decide(records, rounds.records, (), settings, spread)

@@ -246,8 +246,6 @@ class Asides:
         went_on: after the last step; None: it ended there.
         broke: what it failed with after them, outside of calls of the model and of saves; ""
             if it did not.
-        epoch_batches: micro-batches of one pass over the training's data on a rank; None: not
-            known.
         broke_in: what had begun last and was not seen to end then; None: nothing, or the data's
             own end broke it.
     """
@@ -262,7 +260,6 @@ class Asides:
     went_on: WentOn | None = None
     broke: str = ""
     broke_in: Aside | None = None
-    epoch_batches: int | None = None
 
 
 def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
@@ -282,7 +279,6 @@ def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
         went_on=next((way for way in ways if any(r.went_on is way for r in asides)), None),
         broke=broken.broke,
         broke_in=broken.broke_in,
-        epoch_batches=min((r.epoch_batches for r in asides if r.epoch_batches), default=None),
     )
 
 

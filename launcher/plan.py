@@ -48,7 +48,6 @@ class LaunchPlan:
         expected: the candidate that must run; None if the ranks cannot report it.
         checked: knobs of ``expected`` that are compared, with the words that request them; None:
             all that our own runtime reports.
-        fresh: every rank is a new interpreter, even if a backend could fork one.
         private_files: paths of files with secrets, each with its text without them, which replaces
             the file's once the ranks have ended.
         alone: the only process starts any other ranks itself.
@@ -62,7 +61,6 @@ class LaunchPlan:
     folder: str | None = None
     task: RankTask | None = None
     expected: Candidate | None = None
-    fresh: bool = False
     private_files: tuple[tuple[str, str], ...] = ()
     alone: bool = False
     checked: tuple[tuple[str, str], ...] | None = None

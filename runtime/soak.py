@@ -155,7 +155,6 @@ class Beside:
             self._seen,
             before_steps=tuple(self._pauses.left_out),
             longest_batch=self.took_longest or drawn,
-            epoch_batches=self.data.epoch_batches if self.data else None,
         )
 
     def write(self, *, now: bool = False) -> None:
@@ -261,8 +260,6 @@ class TrainingData:
     def __init__(self, steps: int, *, repeats: bool = True) -> None:
         """``steps`` of the soak; ``repeats``: the last of them take the longest batch."""
         self._steps = steps
-        self.epoch_batches: int | None = None
-        """Batches of the longest loader that the training draws from; None: not known."""
         self._repeats = repeats
         self._longest: dict[int, tuple[object, Longest]] = {}
         """By the identity of the loader's sampler, which lives as long as the loader."""
@@ -328,9 +325,6 @@ class TrainingData:
         """A pass of the training begins; whether it is of a new epoch after the end."""
         self.is_new_epoch = self.is_over and self._has_ended and bool(self._new)
         self._trained = True
-        for iterator in self._new:
-            with suppress(Exception):  # a stream has no length, somebody's own may be wrong
-                self.epoch_batches = max(self.epoch_batches or 0, len(iterator)) or None
         self._training |= self._new
         self._in_step |= self._new
         self._step_drawn += self._drawn

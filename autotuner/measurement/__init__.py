@@ -2,21 +2,20 @@
 
 from .noise import (
     AGAIN_SUFFIX,
+    CORRELATION,
     FINAL_SUFFIX,
     PRIOR,
+    CostRatio,
     Noise,
     NoiseTally,
     SpeedUp,
     chance_below,
+    compare_trials,
     estimate_noise,
     expected_excess,
-    interval,
-    is_tie,
     measured_name,
-    of_both,
     of_student,
     relative_error,
-    speed_up,
     t_quantile,
 )
 from .presets import EFFORTS, NORMAL, Effort

@@ -1,4 +1,4 @@
-"""Noise of measurements, and tests of a difference. Not: repeated comparisons (playoff.rule).
+"""Noise of measurements, and tests of a difference. Not: rounds (playoff.rule).
 
 A launch's mean step time differs from its configuration's for two reasons: its steps vary, and
 steps that follow each other vary together; and launches differ as a whole, the more so the longer
@@ -21,8 +21,6 @@ _POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592
 _SHORT = 0.3275911
 CORRELATION = 0.7
 """Correlation of neighbouring steps on a shared machine (DESIGN, rule 11); less on a quiet one."""
-MOST_BLOCKS = 8
-"""Largest number of block means; a longer run of steps is averaged into blocks."""
 FINAL_SUFFIX = "_final"
 """Suffix of a trial's name when it is measured again in the playoff."""
 AGAIN_SUFFIX = "_again"
@@ -38,6 +36,44 @@ class SpeedUp:
     ratio: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRatio:
+    """Ratio of the costs of a slower and a faster configuration, as a logarithm.
+
+    Attributes:
+        mean: mean over rounds, or the ratio of single trials.
+        width: half-width of its 95 % interval; infinite if nothing is known.
+        error: standard error of the mean.
+        rounds: number of rounds that both were in; 0 for single trials.
+    """
+
+    mean: float = 0.0
+    width: float = math.inf
+    error: float = math.inf
+    rounds: int = 0
+
+    @property
+    def differs(self) -> bool:
+        """True if the interval excludes zero."""
+        return abs(self.mean) > self.width
+
+    @property
+    def expected_gain(self) -> float:
+        """Expected saving by taking the first in place of the second, a share; 0 or more."""
+        if math.isinf(self.error):
+            return math.inf
+        return float(expected_excess(np.array([-self.mean]), np.array([self.error]))[0])
+
+    @property
+    def speed_up(self) -> SpeedUp:
+        """The speed-up of the second over the first."""
+        ratio = math.exp(self.mean)
+        if math.isinf(self.width):
+            return SpeedUp(ratio=ratio, low=0.0, high=math.inf)
+        factor = math.exp(min(self.width, _WIDEST))
+        return SpeedUp(ratio=ratio, low=ratio / factor, high=ratio * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,24 +158,11 @@ def measured_name(name: str) -> str:
     return name.removesuffix(FINAL_SUFFIX).removesuffix(AGAIN_SUFFIX)
 
 
-def of_both(one: Noise, other: Noise) -> Noise:
-    """The noise of a difference between launches of two machines or times.
-
-    It has the smaller of both degrees of freedom, as both may include the same prior.
-    """
-    return Noise(
-        between=math.hypot(one.between, other.between) / math.sqrt(2.0),
-        between_freedom=min(one.between_freedom, other.between_freedom),
-        within=math.hypot(one.within, other.within) / math.sqrt(2.0),
-        within_freedom=min(one.within_freedom, other.within_freedom),
-    )
-
-
 def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
     """Standard error of the mean step over that mean, from the steps of its launch only.
 
-    The spread of the launch's block means is pooled with the known noise of steps, as a few steps
-    look quieter than they are.
+    The spread of its steps is pooled with the known noise of steps, as a few steps look quieter
+    than they are.
     """
     squares, freedom = _within(measurement.step_s)
     known = noise.within_freedom
@@ -147,50 +170,18 @@ def relative_error(measurement: Measurement, noise: Noise = PRIOR) -> float:
     return own * math.sqrt(_variance_of_mean(len(measurement.step_s)))
 
 
-def speed_up(
-    baseline: Measurement,
-    best: Measurement,
-    objective: Objective,
-    noise: Noise = PRIOR,
-    *,
-    tail: float = 0.025,
-) -> SpeedUp | None:
-    """Improvement of ``best`` by one launch of each; None if one lacks the metric.
-
-    ``tail``: chance that it is below the interval, and also that it is above.
-    """
-    before, after = objective.rank(baseline), objective.rank(best)
+def compare_trials(
+    slower: Measurement, faster: Measurement, objective: Objective, noise: Noise = PRIOR
+) -> CostRatio | None:
+    """The ratio of the costs of two launches; None if a launch lacks the metric."""
+    before, after = objective.rank(slower), objective.rank(faster)
     if not before or not after:
         return None
     ratio = after / before if objective.higher_is_better else before / after
-    errors = relative_error(baseline, noise), relative_error(best, noise)
-    spread = math.hypot(*errors, math.sqrt(2.0) * noise.between)
-    width = t_quantile(1.0 - tail, noise.between_freedom) * spread
-    return interval(math.log(ratio), width)
-
-
-def is_tie(a: Measurement, b: Measurement, objective: Objective, noise: Noise = PRIOR) -> bool:
-    """True if the noise of both could explain their difference."""
-    ratio = speed_up(a, b, objective, noise)
-    return ratio is not None and ratio.low <= 1.0 <= ratio.high
-
-
-def interval(log_ratio: float, width: float) -> SpeedUp:
-    """The interval from the logarithm of a ratio and half the width of its interval."""
-    if math.isinf(width):
-        return SpeedUp(ratio=math.exp(log_ratio), low=0.0, high=math.inf)
-    factor = math.exp(min(width, _WIDEST))
-    ratio = math.exp(log_ratio)
-    return SpeedUp(ratio=ratio, low=ratio / factor, high=ratio * factor)
-
-
-def block_means(steps: Sequence[float]) -> tuple[float, ...]:
-    """Means of at most ``MOST_BLOCKS`` runs of equal length; extra first steps are dropped."""
-    length = _block_length(len(steps))
-    first = len(steps) % length
-    return tuple(
-        sum(steps[start : start + length]) / length for start in range(first, len(steps), length)
-    )
+    errors = relative_error(slower, noise), relative_error(faster, noise)
+    error = math.hypot(*errors, math.sqrt(2.0) * noise.between)
+    width = t_quantile(0.975, noise.between_freedom) * error
+    return CostRatio(mean=math.log(ratio), width=width, error=error)
 
 
 def t_quantile(probability: float, freedom: float) -> float:
@@ -217,25 +208,19 @@ def of_student(deviations: float, freedom: float) -> float:
     return math.inf if exponent > _MOST_EXPONENT else math.sqrt(freedom * math.expm1(exponent))
 
 
-def _block_length(count: int) -> int:
-    return max(1, -(-count // MOST_BLOCKS))
-
-
 @lru_cache(maxsize=4096)
 def _within(steps: tuple[float, ...]) -> tuple[float, float]:
-    """Squared deviations of log block means, as of single steps, and their degrees of freedom.
+    """Squared deviations of the logarithms of steps, and their degrees of freedom.
 
     Neighbours are alike, so that a few of them spread less than the steps of a long run; the
     degrees of freedom are fewer accordingly.
     """
     if min(steps) <= 0.0:
         return 0.0, 0.0
-    logs = [math.log(mean) for mean in block_means(steps)]
-    length = _block_length(len(steps))
+    logs = [math.log(step_s) for step_s in steps]
     mean = sum(logs) / len(logs)
     squares = sum((value - mean) ** 2 for value in logs)
-    single = _variance_of_mean(length)
-    return squares / single, len(logs) * (1.0 - _variance_of_mean(len(steps)) / single)
+    return squares, len(logs) * (1.0 - _variance_of_mean(len(logs)))
 
 
 def _between(

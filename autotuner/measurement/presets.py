@@ -13,10 +13,11 @@ class Effort:
 
     Times are in seconds, widths are half of an interval of a logarithm, the rest are shares.
 
-    ``quick`` resolves 6 %: the search ends at a possible gain of 5 %, and the playoff of two and
-    the verification run take half as long. ``normal`` resolves 3 %: the playoff takes 30 % of the
-    search's time and the verification run 10 % of both. ``thorough`` resolves 1.5 %: the search
-    ends only if nothing could gain 0.5 %, and the playoff takes 70 % of its time.
+    ``quick`` measures again only for an expected gain of 3 %: the search ends at a possible gain
+    of 5 %, and a playoff of two and the verification run take half as long. ``normal`` goes on for
+    1 %: the playoff takes up to 30 % of the search's time and the verification run 10 % of both.
+    ``thorough`` goes on for 0.3 %: the search ends only if nothing could gain 0.5 %, and the
+    playoff takes up to 70 % of its time.
 
     Attributes:
         good_enough: possible gain of the remaining candidates below which the search ends.
@@ -26,10 +27,8 @@ class Effort:
         contenders: number of configurations in the playoff, besides the baseline.
         playoff_share: duration of the playoff, as a share of the time of the search.
         playoff_s: duration always allowed for the playoff, if the search took as long.
-        most_rounds: largest number of rounds; the sequential test holds for 40.
-        equal: difference below which configurations count as equal.
-        precision: sufficient width of an interval between two that may be equal.
-        distance: sufficient width for a baseline that is surely slower.
+            equal: difference below which configurations count as equal.
+        worth: expected gain, a share, below which a configuration is not measured again.
         verification_share: share of the time of the study for the verification run's steps.
         verification_s: duration always allowed for these steps.
         verification_steps: default for the largest number of these steps.
@@ -44,13 +43,11 @@ class Effort:
     most_steps: int = 14
     contenders: int = 3
     playoff_share: float = 0.3
-    playoff_s: float = 15.0
-    most_rounds: int = 40
+    playoff_s: float = 8.0
     equal: float = 0.02
-    precision: float = 0.03
-    distance: float = 0.05
+    worth: float = 0.01
     verification_share: float = 0.1
-    verification_s: float = 10.0
+    verification_s: float = 4.0
     verification_steps: int = 50
     pause_share: float = 0.2
     fewest_pause_s: float = 20.0
@@ -65,13 +62,11 @@ QUICK = Effort(
     most_steps=8,
     contenders=2,
     playoff_share=0.15,
-    playoff_s=8.0,
-    most_rounds=10,
+    playoff_s=4.0,
     equal=0.03,
-    precision=0.06,
-    distance=0.1,
+    worth=0.03,
     verification_share=0.05,
-    verification_s=5.0,
+    verification_s=2.0,
     verification_steps=20,
 )
 THOROUGH = Effort(
@@ -82,10 +77,9 @@ THOROUGH = Effort(
     playoff_share=0.7,
     playoff_s=60.0,
     equal=0.01,
-    precision=0.015,
-    distance=0.03,
+    worth=0.003,
     verification_share=0.2,
-    verification_s=30.0,
+    verification_s=15.0,
     verification_steps=100,
     most_pause_s=600.0,
 )

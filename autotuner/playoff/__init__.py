@@ -19,12 +19,11 @@ from .playoff import (
     fit_together,
     round_times_s,
 )
-from .rule import TIE_WIDTH, PairedEstimate, Rounds, TuneVerdict, ranking, rounds_of
+from .rule import TIE_WIDTH, Rounds, TuneVerdict, ranking, rounds_of
 from .soak import (
     FEWEST_STEPS,
     MOST_MEMORY,
     SOAK_SUFFIX,
-    FewSteps,
     LackOfTime,
     Refusal,
     Soak,

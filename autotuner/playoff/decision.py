@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..measurement import EFFORTS, Noise, SpeedUp, interval
-from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, is_better
+from ..measurement import EFFORTS, Noise, SpeedUp
+from ..space import OBJECTIVES, AutotuningSettings, Objective, Record
 from .meaning import LossComparison, compare_losses
-from .rule import Rounds, Ruling, TuneVerdict, rounds_of
+from .rule import TIE_WIDTH, Rounds, Ruling, TuneVerdict, ranking, rounds_of
 from .soak import Soak, SoakReport, last_passed, report_soaks, soaked_name
 
 
@@ -103,8 +103,10 @@ def decide(
         speed_up=_speed_up(rule, baseline, winner),
         paired=_in_rounds(rounds, baseline) and _in_rounds(rounds, winner),
         rounds=rounds.count(),
-        ties=tuple((r.trial.name, found.mean) for r, found in rivals if found.is_tie),
-        undecided=tuple((r.trial.name, found.mean) for r, found in rivals if not found.is_tie),
+        ties=tuple((r.trial.name, found.mean) for r, found in rivals if found.width <= TIE_WIDTH),
+        undecided=tuple(
+            (r.trial.name, found.mean) for r, found in rivals if found.width > TIE_WIDTH
+        ),
         width=max((found.width for _, found in rivals), default=0.0),
         played=_at_verified_speed(rule, winner, soak),
         meaning=compare_losses(baseline, searched, repeats),
@@ -115,10 +117,7 @@ def decide(
 
 def best_of(records: Sequence[Record], objective: Objective) -> Record | None:
     """The best measured record; the earlier one if two are equal."""
-    best: Record | None = None
-    for record in records:
-        best = record if is_better(record, best, objective) else best
-    return best
+    return next(iter(ranking(records, objective)), None)
 
 
 def baseline_of(records: Sequence[Record]) -> Record | None:
@@ -145,7 +144,7 @@ def _speed_up(rule: Ruling, baseline: Record | None, winner: Record) -> SpeedUp 
     if baseline is None or winner.trial.number == 0 or baseline.measurement is None:
         return None
     found = rule.versus(baseline, winner)
-    return None if math.isinf(found.width) else interval(found.mean, found.width)
+    return None if math.isinf(found.width) else found.speed_up
 
 
 def _at_verified_speed(
@@ -166,7 +165,7 @@ def _at_verified_speed(
     played = []
     for one in rule.rounds.contenders:
         found, made = rule.rounds.compare(one, first), one.searched.measurement
-        if made and not one.failed and (one is first or found.count):
+        if made and not one.failed and (one is first or found.rounds):
             of_a_second = objective.cost_s(1.0, made.samples_per_step)
             behind = 0.0 if one is first else found.mean
             seconds = cost_s * math.exp(behind) / of_a_second

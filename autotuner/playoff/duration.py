@@ -10,10 +10,6 @@ from ..measurement import FEWEST_TIMED, NORMAL, Effort
 from ..search import FEWEST_TRIALS
 from ..space import Prediction
 
-_CONTENDERS = 2
-"""Fewest configurations that a round compares."""
-_ROUND_STEPS = 6
-"""Steps of a launch in a round, warm-up included."""
 START_S = (0.3, 5.0)
 """Seconds from a launch to its first step, if none was seen: forked, or a new interpreter."""
 
@@ -79,10 +75,7 @@ def time_left(seen: TuneOutlook) -> TimeRange:
         high_s=_together_s(seen.left, seen.trial_s.high_s, seen.at_once),
     )
     whole = TimeRange(low_s=seen.spent_s + search.low_s, high_s=seen.spent_s + search.high_s)
-    rounds = TimeRange(
-        low_s=_CONTENDERS * min(seen.trial_s.low_s, _ROUND_STEPS * seen.step_s),
-        high_s=playoff_s(whole.high_s, seen.effort),
-    )
+    rounds = TimeRange(low_s=0.0, high_s=playoff_s(whole.high_s, seen.effort))
     return search + rounds + verification_range(seen, (whole + rounds).high_s)
 
 

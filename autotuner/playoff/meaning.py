@@ -36,11 +36,9 @@ class MeaningVerdict(str, Enum):
 class Obstacle(str, Enum):
     """The reason why losses were not compared."""
 
-    BASELINE_NOT_MEASURED = "baseline_not_measured"
-    WINNER_NOT_MEASURED = "winner_not_measured"
+    NOT_MEASURED = "not_measured"
     OTHER_BATCH = "other_batch"
     NO_LOSSES = "no_losses"
-    BASELINE_INFINITE = "baseline_infinite"
     BASELINE_DIFFERS = "baseline_differs"
 
 
@@ -85,10 +83,8 @@ def compare_losses(
         batches = tuple(r.trial.candidate.layout.global_batch for r in (baseline, winner))
         return LossComparison(obstacle=obstacle, batches=(batches[0], batches[1]))
     own = max((_gap(baseline, repeat) for repeat in repeats), default=0.0)
-    if math.isinf(own):
-        return LossComparison(obstacle=Obstacle.BASELINE_INFINITE)
     if own > _USELESS:
-        return LossComparison(obstacle=Obstacle.BASELINE_DIFFERS, own_gap=own)
+        return LossComparison(obstacle=Obstacle.BASELINE_DIFFERS, own_gap=min(own, 1.0))
     tolerance = max(_tolerance(baseline.measurement), _REPEATS * own)
     worst = _gap(baseline, winner)
     return LossComparison(
@@ -101,13 +97,13 @@ def compare_losses(
 
 def _obstacle(baseline: Record, winner: Record) -> Obstacle | None:
     before, after = baseline.trial.candidate.layout, winner.trial.candidate.layout
-    if baseline.measurement is None:
-        return Obstacle.BASELINE_NOT_MEASURED
+    if baseline.measurement is None or winner.measurement is None:
+        return Obstacle.NOT_MEASURED
     if before.global_batch != after.global_batch:
         return Obstacle.OTHER_BATCH
     if not any(map(math.isfinite, _losses(baseline)[: _steps(baseline, winner)])):
         return Obstacle.NO_LOSSES
-    return None if winner.measurement else Obstacle.WINNER_NOT_MEASURED
+    return None
 
 
 def _losses(record: Record) -> tuple[float, ...]:

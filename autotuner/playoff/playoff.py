@@ -1,8 +1,9 @@
 """Choose the launches of the rounds after a search, and their end. Not: the verdict (rule).
 
-The finalists and the baseline are launched once a round, in another order each round, until the
-rule is settled for all of them or the budget is spent. If they fit in memory together, the
-launches of a round live side by side and take their steps in turn; else they follow each other.
+The finalists and the user's own configuration are launched once a round, in another order each
+round, as long as a finalist is expected to gain something over the leader, or the leader is not
+shown to be faster than the user's own. If they fit in memory together, the launches of a round
+live side by side and take their steps in turn; else they follow each other.
 """
 
 from __future__ import annotations
@@ -10,27 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Protocol
 
 from autoconf_launch.core import FailureKind
 
-from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, PRIOR, Effort, Noise
+from ..measurement import FEWEST_TIMED, FINAL_SUFFIX, NORMAL, Effort, Noise
 from ..search import MARGIN, StopKind, StopReason, at_last_level, start_bound_s
 from ..space import Objective, Record, Trial, Turn
-from .rule import Contender, PairedEstimate, Rounds, Ruling, ranking
+from .rule import MOST_ROUNDS, Contender, Rounds, Ruling, ranking
 
-MOST_BEHIND = 2.5
-"""Times as long as the best that a finalist may have taken in the search."""
 TOGETHER = 0.8
 """Share of the free memory that launches may use side by side."""
 TURN_S = 0.05
 """Shortest useful turn: a launch wakes up with cold caches."""
-TURNS, STEPS = 10, 6
-"""Timed turns of launches side by side; timed steps of launches that follow each other."""
-FEWEST_TURNS, MOST_LENGTH, MOST_STEPS = 4, 10, 40
-"""Fewest turns of a launch, most steps of a turn, most timed steps of a launch in sequence."""
-_ROUNDS_TO_HAVE = 3
+FEWEST_TURNS, MOST_TURNS, MOST_LENGTH = 3, 10, 10
+"""Fewest and most timed turns of a launch, and most steps of a turn."""
+MOST_STEPS = 6
+"""Most timed steps of launches that follow each other."""
+_ROUNDS_TO_HAVE = 2
+"""Rounds for which the time is divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class PlayoffBudget:
         effort: precision to reach.
     """
 
-    rounds: int = NORMAL.most_rounds
+    rounds: int = MOST_ROUNDS
     time_s: float = math.inf
     until_s: float = math.inf
     effort: Effort = NORMAL
@@ -53,44 +52,43 @@ class PlayoffBudget:
 def choose_contenders(
     records: Sequence[Record],
     objective: Objective,
-    wanted: int,
-    noise: Noise | None,
+    effort: Effort,
+    noise: Noise,
     repeats: Sequence[Record] = (),
+    *,
+    side_by_side: bool = False,
 ) -> tuple[Record, ...]:
-    """The best two, others that noise does not separate from the best, and the user's own.
+    """The configurations of the rounds, the best first; none if the search has decided.
+
+    They are the best that changes something, others with an expected gain over it, and the user's
+    own.
 
     Args:
         records: trials of the search.
         objective: the metric to compare by.
-        wanted: largest number of finalists, the user's own not counted.
-        noise: noise of the search; None if trials shared the machine, so that all are doubtful.
-        repeats: launches that show a change of the machine; its present speed decides.
+        effort: number of finalists, and the gain that is worth a launch.
+        noise: noise of the search.
+        repeats: repeats of trials; if the machine has changed, its present speed decides.
+        side_by_side: trials shared the machine, so that all are doubtful.
     """
     ranked = ranking(at_last_level(records, repeats), objective)
-    if wanted < 1 or not ranked:
+    rule = Ruling(ranked, Rounds((), objective, noise), effort)
+    own = [record for record in ranked if not record.trial.number]
+    changed = [record for record in ranked if record.trial.number][: effort.contenders]
+    if not changed:
         return ()
-    rule, best = Ruling(ranked, Rounds((), objective, noise or PRIOR)), ranked[0]
-
-    def is_finalist(place: int, record: Record) -> bool:
-        value, most = objective.of(record), objective.of(best)
-        if not value or not most:
-            return False
-        behind = most / value if objective.higher_is_better else value / most
-        is_near = behind <= MOST_BEHIND and (place < 2 or noise is None)
-        return is_near or (noise is not None and _may_be_best(record, best, rule))
-
-    others = [record for record in ranked if record.trial.number]
-    near = [record for place, record in enumerate(ranked) if is_finalist(place, record)]
-    chosen = [record for record in others if record in near][:wanted] or others[:1]
-    measured = ranking(records, objective)
-    names = {record.trial.name for record in (*measured[:1], *chosen)}
-    return tuple(r for r in measured if r.trial.number == 0 or r.trial.name in names)
-
-
-def _may_be_best(record: Record, best: Record, rule: Ruling) -> bool:
-    """True if noise explains that it was slower; false if the trial was ended for it."""
-    counts = [len(r.measurement.step_s) for r in (record, best) if r.measurement]
-    return counts[0] >= min(FEWEST_TIMED, counts[1]) and not rule.versus(record, best).differs
+    best, others = changed[0], changed[1:]
+    rivals = [
+        record
+        for record in others
+        if side_by_side or rule.versus(record, best).expected_gain >= effort.worth
+    ]
+    again = [record for record in repeats if not record.trial.number]
+    is_shown = all(rule.versus(record, best).differs for record in (*own, *again))
+    if is_shown and not rivals and not side_by_side:
+        return ()
+    names = {record.trial.name for record in (best, *own, *rivals)}
+    return tuple(r for r in ranking(records, objective) if r.trial.name in names)
 
 
 def fit_together(records: Sequence[Record]) -> bool:
@@ -99,11 +97,6 @@ def fit_together(records: Sequence[Record]) -> bool:
     peaks = sum(memory.peak_bytes for memory in seen if memory)
     free = min((memory.free_before_bytes for memory in seen if memory), default=0)
     return all(seen) and peaks <= TOGETHER * free
-
-
-def final_name(contender: Contender) -> str:
-    """Name of a contender's launches in the rounds."""
-    return f"{contender.name}{FINAL_SUFFIX}"
 
 
 def round_times_s(records: Iterable[Record]) -> tuple[float, ...]:
@@ -115,10 +108,6 @@ def round_times_s(records: Iterable[Record]) -> tuple[float, ...]:
         (max if all(one.trial.turn for one in launches) else sum)(one.wall_s for one in launches)
         for launches in by_round.values()
     )
-
-
-def _step_s(record: Record) -> float:
-    return record.measurement.mean_step_s if record.measurement else 0.0
 
 
 class Playoff:
@@ -143,17 +132,11 @@ class Playoff:
         """The rounds so far."""
         self._budget = budget or PlayoffBudget()
         self._told: dict[tuple[str, int], Record] = {}
-        self._number = 1
-        self._order = self._active()
         self._pending: set[str] = set()
         self._start_s: float | None = None
-        self._spent_s = 0.0
         self._is_spent = False
-
-    @property
-    def contenders(self) -> tuple[Contender, ...]:
-        """All contenders, the best of the search first."""
-        return self.seen.contenders
+        self._number = 1
+        self._order = self._active()
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -161,29 +144,20 @@ class Playoff:
         return tuple(self._told.values())
 
     @property
-    def leader(self) -> Contender | None:
-        """The best so far; the search's best before the first round."""
-        return self.seen.leader
-
-    @property
     def best(self) -> Record | None:
         """The best so far, with the steps of all its rounds."""
-        return self.leader.playoff_record() if self.leader and self.leader.rounds else None
+        leader = self.seen.leader
+        return leader.playoff_record() if leader and leader.rounds else None
 
     @property
     def rounds(self) -> int:
         """Number of rounds that are over."""
         return self.seen.count(before=self._number)
 
-    def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
-        """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""
-        return self.seen.compare(slower, faster)
-
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
         """The next launches, when none is running; no new round once the time is up.
 
-        Even then there is a first round, and a second if the first could not separate the
-        baseline from the best.
+        Even then there is a first round, and a second if the first shows no gain.
         """
         if self._start_s is None:
             self._start_s = elapsed_s - sum(round_times_s(self.records))
@@ -191,11 +165,7 @@ class Playoff:
                 self._begin_round(self._number + 1)
         if self._pending:
             return ()
-        self._spent_s = elapsed_s - self._start_s
-        round_s = self._spent_s / self.rounds if self.rounds else 0.0
-        is_late = self._spent_s + round_s / 2.0 >= self._budget.time_s
-        if self._is_new_round() and is_late and not self._owes_a_round():
-            self._is_spent = True
+        self._is_spent |= self._is_late(elapsed_s - self._start_s)
         self._is_spent |= not self._has_time(elapsed_s, beside=free_slots > 1)
         due = self._due()
         if not due or free_slots < 1:
@@ -209,7 +179,9 @@ class Playoff:
         """Take a launch of this session or an earlier one; a preempted launch has no effect."""
         self._pending.discard(record.trial.name)
         key, number = (record.trial.name, record.trial.attempt), record.trial.attempt
-        contender = next((c for c in self.contenders if final_name(c) == record.trial.name), None)
+        contender = next(
+            (c for c in self.seen.contenders if _final_name(c) == record.trial.name), None
+        )
         preempted = record.failure and record.failure.kind is FailureKind.PREEMPTED
         if contender is None or key in self._told or preempted:
             return
@@ -239,7 +211,7 @@ class Playoff:
 
     def _active(self) -> tuple[Contender, ...]:
         """Contenders of this round in its order; none if there is nothing to compare."""
-        left = [contender for contender in self.contenders if not contender.is_out]
+        left = [contender for contender in self.seen.contenders if not contender.is_out]
         if len(left) < 2:
             return ()
         first = (self._number - 1) % len(left)
@@ -256,19 +228,23 @@ class Playoff:
         is_over = self._is_spent or self.rounds >= self._budget.rounds
         return () if is_over else self._missing()
 
-    def _owes_a_round(self) -> bool:
-        """True if a round is due though time is up: a single pair rarely shows any gain."""
-        own, leader = self.seen.own, self.leader
-        if not self.rounds or own is None or leader is None:
-            return not self.rounds
-        is_open = own is not leader and not self.seen.compare(own, leader).differs
-        return self.rounds == 1 and not own.is_out and is_open
+    def _is_late(self, spent_s: float) -> bool:
+        """True if most of a new round would be beyond the time, and none is owed."""
+        if not self.rounds or not self._is_new_round():
+            return False
+        own, leader = self.seen.own, self.seen.leader
+        is_open = (
+            own and leader and own is not leader and not self.seen.compare(own, leader).differs
+        )
+        return not (is_open and self.rounds == 1) and (
+            spent_s * (1.0 + 0.5 / self.rounds) >= self._budget.time_s
+        )
 
     def _has_time(self, elapsed_s: float, *, beside: bool) -> bool:
         """True if the due launches surely end in the budget; drops contenders to get there."""
         left_s = self._budget.until_s - elapsed_s
         while (due := self._due()) and self._bound_s(due, beside=beside) > left_s:
-            others = [one for one in due if one is not self.leader and not one.is_own]
+            others = [one for one in due if one is not self.seen.leader and not one.is_own]
             if not others or not self._is_new_round():
                 return False
             others[-1].is_out = True
@@ -276,7 +252,7 @@ class Playoff:
         return True
 
     def _bound_s(self, due: Sequence[Contender], *, beside: bool) -> float:
-        start_s = start_bound_s([*(one.searched for one in self.contenders), *self.records])
+        start_s = start_bound_s([*(one.searched for one in self.seen.contenders), *self.records])
         together = self._together(due, beside=beside)
         launches = self._in_turn(due) if together else map(self._alone, due)
         steps_s = sum(
@@ -291,19 +267,18 @@ class Playoff:
         return beside and len(due) > 1 and fit_together([one.searched for one in due])
 
     def _final(self, contender: Contender) -> Trial:
-        name = final_name(contender)
+        name = _final_name(contender)
         return replace(contender.searched.trial, name=name, attempt=self._number, final=True)
 
     def _in_turn(self, due: Sequence[Contender]) -> tuple[Trial, ...]:
         """Launches side by side: each passes the turn to the next, the last to the first."""
-        round_s = sum(_step_s(contender.searched) for contender in due)
-        turns = max(FEWEST_TURNS, self._steps(round_s, TURNS))
+        turns = max(FEWEST_TURNS, self._in_time(MOST_TURNS))
         lengths = [_turn_length(contender.searched) for contender in due]
         return tuple(
             replace(
                 self._final(contender),
                 turn=Turn(
-                    next_name=final_name(after),
+                    next_name=_final_name(after),
                     is_first=contender is due[0],
                     steps=turns * length,
                     length=length,
@@ -313,17 +288,23 @@ class Playoff:
         )
 
     def _alone(self, contender: Contender) -> Trial:
-        """A launch whose timed steps take as long as the others' steps."""
-        steps_s = [_step_s(one.searched) for one in self.contenders]
-        time_s = self._steps(sum(steps_s), STEPS) * fmean(steps_s)
-        steps = round(time_s / (_step_s(contender.searched) or math.inf))
-        steps = max(FEWEST_TIMED, min(steps, MOST_STEPS))
+        steps = max(FEWEST_TIMED, self._in_time(MOST_STEPS))
         return replace(self._final(contender), timed_steps=steps)
 
-    def _steps(self, round_s: float, most: int) -> int:
-        """Steps of each launch, one round of which takes ``round_s``: fewer if time is short."""
+    def _in_time(self, most: int) -> int:
+        """Steps of each launch, fewer than ``most`` if time is short."""
+        round_s = sum(_step_s(contender.searched) for contender in self.seen.contenders)
         in_time = self._budget.time_s / (_ROUNDS_TO_HAVE * round_s) if round_s else math.inf
-        return most if in_time >= most else max(FEWEST_TIMED, int(in_time))
+        return most if in_time >= most else int(in_time)
+
+
+def _final_name(contender: Contender) -> str:
+    """Name of a contender's launches in the rounds."""
+    return f"{contender.name}{FINAL_SUFFIX}"
+
+
+def _step_s(record: Record) -> float:
+    return record.measurement.mean_step_s if record.measurement else 0.0
 
 
 def _turn_length(record: Record) -> int:

@@ -1,10 +1,10 @@
 """The rule that chooses the best configuration.
 
 The finalists and the user's own configuration are launched in rounds. A configuration *wins* if a
-t-test on the log ratios of its times to the user's own, valid at any number of checks, shows
-a gain. Of the winners that the rounds do not separate from the fastest, the smallest change is
-chosen. Without a winner the user's own stays: as a *tie* if the rounds would have shown a gain of
-10 %, else the result is *inconclusive*. Without rounds, single trials are compared the same way.
+t-test on the log ratios of its times to the user's own, valid after every round, shows a gain. Of
+the winners that the rounds do not separate from the fastest, the smallest change is chosen.
+Without a winner the user's own stays: as a *tie* if the rounds would have shown a gain of 10 %,
+else the result is *inconclusive*. Without rounds, single trials are compared the same way.
 """
 
 from __future__ import annotations
@@ -17,12 +17,23 @@ from statistics import fmean
 
 from autoconf_launch.core import Candidate, FailureKind
 
-from ..measurement import NORMAL, Effort, Noise, measured_name, of_student, speed_up
-from ..space import Measurement, Objective, Record, is_better
+from ..measurement import (
+    CORRELATION,
+    NORMAL,
+    CostRatio,
+    Effort,
+    Noise,
+    compare_trials,
+    measured_name,
+    of_student,
+)
+from ..space import Objective, Record
 
 ALPHA = 0.05
 """Probability that the interval of two configurations is wrong after any round."""
-_BOUNDARY = 5.61
+MOST_ROUNDS = 20
+"""Largest number of rounds."""
+_BOUNDARY = 5.33
 """Square of the boundary in standard errors, less its growth, at which the error is ``ALPHA``."""
 TIE_WIDTH = math.log(1.1)
 """Half-width of an interval, as a logarithm, up to which a gain that was not shown is a tie."""
@@ -31,6 +42,8 @@ LAUNCH = 0.01
 (``tests/data/step_noise.json``, ``benchmarks/landscapes``)."""
 FREEDOM = 6.0
 """Rounds that the spread expected from the steps in them counts for at most."""
+_PRIOR_FREEDOM = 3.0
+"""Turns that the noise of steps in the search counts for."""
 _DIGITS = 9
 """Digits of a cost that count; with equal costs the first contender leads."""
 
@@ -43,34 +56,7 @@ class TuneVerdict(str, Enum):
     INCONCLUSIVE = "inconclusive"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedEstimate:
-    """Ratio of the costs of two configurations, as a logarithm.
-
-    Attributes:
-        mean: mean over the rounds that both were in.
-        width: half-width of its interval, which holds after every round.
-        count: number of these rounds; 0 for a comparison of single trials.
-    """
-
-    mean: float
-    width: float
-    count: int
-
-    @property
-    def differs(self) -> bool:
-        """True if the interval excludes zero."""
-        return abs(self.mean) > self.width
-
-    @property
-    def is_tie(self) -> bool:
-        """True if a difference of 10 % would have been shown, and none was."""
-        return not self.differs and self.width <= TIE_WIDTH
-
-
-def estimate_difference(
-    differences: Sequence[float], spread: float, freedom: float
-) -> PairedEstimate:
+def estimate_difference(differences: Sequence[float], spread: float, freedom: float) -> CostRatio:
     """Student's test on the differences so far; the interval holds after every round at once.
 
     Args:
@@ -80,19 +66,19 @@ def estimate_difference(
 
     Source:
         Robbins 1970, "Statistical Methods Related to the Law of the Iterated Logarithm", for the
-        form of the boundary. A sum of normal differences is ever beyond it within 40 rounds with
-        probability ``ALPHA``; with a spread that is estimated, the same quantile of Student's
+        form of the boundary. A sum of normal differences is ever beyond it within ``MOST_ROUNDS``
+        with probability ``ALPHA``; with an estimated spread, the same quantile of Student's
         distribution.
     """
     count = len(differences)
     if count == 0:
-        return PairedEstimate(mean=0.0, width=math.inf, count=0)
+        return CostRatio()
     mean = fmean(differences)
     squares = freedom * spread**2 + sum((value - mean) ** 2 for value in differences)
     freedom += count - 1
     deviations = of_student(math.sqrt(_BOUNDARY + math.log1p(count)), freedom)
-    width = deviations * math.sqrt(squares / freedom / count)
-    return PairedEstimate(mean=mean, width=width, count=count)
+    error = math.sqrt(squares / freedom / count)
+    return CostRatio(mean=mean, width=deviations * error, error=error, rounds=count)
 
 
 @dataclass(slots=True)
@@ -132,6 +118,14 @@ class Contender:
         steps = tuple(step_s for measurement in made for step_s in measurement.step_s)
         return replace(self.searched, outcome=replace(made[-1], step_s=steps))
 
+    def costs(self, objective: Objective) -> dict[int, float]:
+        """Logarithm of its mean cost in each round, as a training pays it with all stalls."""
+        return {
+            number: math.log(objective.cost_s(made.mean_step_s, made.samples_per_step))
+            for number, record in self.rounds.items()
+            if (made := record.measurement)
+        }
+
 
 class Rounds:
     """Contenders with the rounds so far, and the comparisons that these allow."""
@@ -151,33 +145,35 @@ class Rounds:
 
     def count(self, before: float = math.inf) -> int:
         """Number of rounds before round ``before`` that compared at least two contenders."""
-        made = [number for one in self.contenders for number in self._costs(one)]
+        made = [number for one in self.contenders for number in one.costs(self.objective)]
         return sum(made.count(number) > 1 for number in set(made) if number < before)
+
+    @property
+    def met(self) -> tuple[Contender, ...]:
+        """Contenders that were measured and did not fail."""
+        return tuple(one for one in self.contenders if one.rounds and not one.failed)
 
     @property
     def leader(self) -> Contender | None:
         """The fastest over the rounds that all were in; before the first, the search's best."""
-        left = [one for one in self.contenders if not one.failed]
-        costs = {one.name: self._costs(one) for one in left}
-        met = [one for one in left if costs[one.name]]
-        if not met:
-            return left[0] if left else None
-        common = set.intersection(*(set(costs[one.name]) for one in met))
+        costs = {one.name: one.costs(self.objective) for one in self.met}
+        if not costs:
+            return next((one for one in self.contenders if not one.failed), None)
+        common = set.intersection(*map(set, costs.values()))
 
         def mean_cost(one: Contender) -> float:
             rounds = costs[one.name]
             return round(fmean(rounds[number] for number in sorted(common or rounds)), _DIGITS)
 
-        return min(met, key=mean_cost)
+        return min(self.met, key=mean_cost)
 
     def contender(self, name: str) -> Contender | None:
         """The contender that was measured and did not fail, by its name in the search."""
-        met = (one for one in self.contenders if one.rounds and not one.failed)
-        return next((one for one in met if one.name == name), None)
+        return next((one for one in self.met if one.name == name), None)
 
-    def compare(self, slower: Contender, faster: Contender) -> PairedEstimate:
-        """Cost of ``slower`` over ``faster``, as a logarithm, from the rounds of both."""
-        ours, theirs = self._costs(slower), self._costs(faster)
+    def compare(self, slower: Contender, faster: Contender) -> CostRatio:
+        """Cost of ``slower`` over ``faster``, from the rounds of both."""
+        ours, theirs = slower.costs(self.objective), faster.costs(self.objective)
         common = [number for number in sorted(ours) if number in theirs]
         pairs = [(slower.rounds[number], faster.rounds[number]) for number in common]
         spread, freedom = _expected_spread(pairs, self.noise)
@@ -189,47 +185,39 @@ class Rounds:
         if leader is None or one is leader:
             return False
         found = self.compare(one, leader)
-        if found.differs:
-            return not one.is_own or found.width <= effort.distance
-        return abs(found.mean) + found.width <= effort.precision
-
-    def _costs(self, one: Contender) -> dict[int, float]:
-        made = ((number, record.measurement) for number, record in one.rounds.items())
-        return {number: log_cost(found, self.objective) for number, found in made if found}
-
-
-def log_cost(measurement: Measurement, objective: Objective) -> float:
-    """Logarithm of the mean cost, as a training pays it with all stalls."""
-    return math.log(objective.cost_s(measurement.mean_step_s, measurement.samples_per_step))
+        if not one.is_own:
+            return found.expected_gain < effort.worth
+        return found.differs or self.compare(leader, one).expected_gain < effort.worth
 
 
 def _expected_spread(pairs: Sequence[tuple[Record, Record]], noise: Noise) -> tuple[float, float]:
     """Spread of the rounds' differences by the steps in them, and the rounds that this counts for.
 
-    Steps in turn differ independently. Of launches that follow each other, neighbouring steps have
-    most of their noise in common (DESIGN, rule 11), so that more steps do not make them alike.
+    Steps in turn have the noise of neighbours in common and differ independently otherwise. Of
+    launches that follow each other, neighbouring steps are alike (DESIGN, rule 11), so that more
+    steps do not make the launches alike.
     """
-    shares = [_in_turn(*pair) for pair in pairs]
-    if not shares or min(map(len, shares)) < 2:
+    shares = [
+        [a - b for a, b in zip(*map(_shares_of_turns, pair), strict=False)] for pair in pairs
+    ]
+    turns = min(map(len, shares), default=0)
+    if turns < 2:
         return math.sqrt(2.0 * (noise.within**2 + LAUNCH**2)), FREEDOM
-    freedom = sum(len(turns) - 1 for turns in shares)
-    of_turns = sum(share**2 for turns in shares for share in turns) / freedom
-    spread = math.sqrt(of_turns / min(map(len, shares)) + 2.0 * LAUNCH**2)
+    freedom = sum(len(each) - 1 for each in shares) + _PRIOR_FREEDOM
+    expected = 2.0 * (1.0 - CORRELATION) * noise.within**2
+    squares = sum(share**2 for each in shares for share in each) + _PRIOR_FREEDOM * expected
+    spread = math.sqrt(squares / freedom / turns + 2.0 * LAUNCH**2)
     return spread, min(freedom, FREEDOM)
 
 
-def _in_turn(one: Record, other: Record) -> tuple[float, ...]:
-    """Differences of the shares that each turn has in its launch; none without turns."""
-    launches = [(r.measurement, r.trial.turn) for r in (one, other) if r.measurement]
-    made = [(done.step_s, turn.length) for done, turn in launches if turn]
-    if len(made) < 2:
-        return ()
-    turns = min(len(step_s) // length for step_s, length in made)
-    means = [
-        [fmean(step_s[n * length : (n + 1) * length]) for n in range(turns)]
-        for step_s, length in made
-    ]
-    return tuple(a / fmean(means[0]) - b / fmean(means[1]) for a, b in zip(*means, strict=True))
+def _shares_of_turns(record: Record) -> list[float]:
+    """Time of each turn over the mean of its launch; empty without turns."""
+    made, turn = record.measurement, record.trial.turn
+    if made is None or turn is None:
+        return []
+    starts = range(0, len(made.step_s) - turn.length + 1, turn.length)
+    times_s = [fmean(made.step_s[start : start + turn.length]) for start in starts]
+    return [time_s / fmean(times_s) for time_s in times_s]
 
 
 def rounds_of(
@@ -241,21 +229,17 @@ def rounds_of(
     rounds = Rounds([r for r in ranked if r.trial.name in names], objective, noise)
     for launch in launches:
         if not launch.failure or launch.failure.kind is not FailureKind.PREEMPTED:
-            name = measured_name(launch.trial.name)
             for one in rounds.contenders:
-                if one.name == name:
+                if one.name == measured_name(launch.trial.name):
                     one.rounds[launch.trial.attempt] = launch
     return rounds
 
 
 def ranking(records: Sequence[Record], objective: Objective) -> tuple[Record, ...]:
     """Measured candidates once each, the best first; the earlier one if two are equal."""
-    latest = {r.trial.name: r for r in records if objective.of(r) is not None}
-    ranked: list[Record] = []
-    for record in latest.values():
-        place = next((i for i, r in enumerate(ranked) if is_better(record, r, objective)), None)
-        ranked.insert(len(ranked) if place is None else place, record)
-    return tuple(ranked)
+    latest = {r.trial.name: (v, r) for r in records if (v := objective.of(r)) is not None}
+    ranked = sorted(latest.values(), key=lambda pair: pair[0], reverse=objective.higher_is_better)
+    return tuple(record for _, record in ranked)
 
 
 class Ruling:
@@ -273,21 +257,19 @@ class Ruling:
         self._equal = effort.equal
         failed = {one.name for one in rounds.contenders if one.failed}
         ranked = ranking(records, rounds.objective)
-        self._usable = [r for r in ranked if r.trial.name not in failed]
-        self._own = next((r for r in self._usable if r.trial.number == 0), None)
+        self._usable = {r.trial.name: r for r in ranked if r.trial.name not in failed}
+        self._own = next((r for r in self._usable.values() if r.trial.number == 0), None)
 
-    def versus(self, slower: Record, faster: Record) -> PairedEstimate:
+    def versus(self, slower: Record, faster: Record) -> CostRatio:
         """Cost of ``slower`` over ``faster`` by the rounds of both, else by one trial of each."""
         ours, theirs = (self.rounds.contender(r.trial.name) for r in (slower, faster))
+        before, after = slower.measurement, faster.measurement
         if ours and theirs:
             return self.rounds.compare(ours, theirs)
-        before, after = slower.measurement, faster.measurement
-        objective, noise = self.rounds.objective, self.rounds.noise
-        found = speed_up(before, after, objective, noise) if before and after else None
-        if found is None or ours or theirs:
-            return PairedEstimate(mean=0.0, width=math.inf, count=0)
-        mean = math.log(found.ratio)
-        return PairedEstimate(mean=mean, width=math.log(found.high) - mean, count=0)
+        if ours or theirs or before is None or after is None:
+            return CostRatio()
+        found = compare_trials(before, after, self.rounds.objective, self.rounds.noise)
+        return found or CostRatio()
 
     def is_gain(self, record: Record) -> bool:
         """True if it was shown to be faster than the user's own, or if the user's own failed."""
@@ -299,65 +281,55 @@ class Ruling:
     @property
     def order(self) -> tuple[Record, ...]:
         """Usable configurations, the one to train with first, each with all its rounds' steps."""
-        met = [one.name for one in self._by_rounds()]
-        ranked = {record.trial.name: record for record in self._usable}
-        played = [ranked[name] for name in met]
-        rest = [record for record in self._usable if record.trial.name not in met]
-        shown = [record for record in played or rest if self.is_gain(record)]
+        played, leader = list[Record](), self.rounds.leader
+        if leader is not None and self.rounds.count():
+            met = sorted(self.rounds.met, key=lambda one: self.rounds.compare(one, leader).mean)
+            played = [self._usable[one.name] for one in met]
+        every = list(self._usable.values())
+        shown = [record for record in played or every if self.is_gain(record)]
         own = [self._own] if self._own else []
-        names = dict.fromkeys(
-            r.trial.name for r in (*self._smallest_change_first(shown), *own, *played, *rest)
+        first = self._smallest_change(shown)
+        names = dict.fromkeys(r.trial.name for r in (*first, *shown, *own, *played, *every))
+        contenders = {one.name: one for one in self.rounds.met}
+        return tuple(
+            contenders[name].playoff_record() if name in contenders else self._usable[name]
+            for name in names
         )
-        return tuple(self._with_rounds(ranked[name]) for name in names)
 
-    def _by_rounds(self) -> list[Contender]:
-        leader = self.rounds.leader
-        met = [one for one in self.rounds.contenders if one.rounds and not one.failed]
-        if leader is None or not self.rounds.count():
-            return []
-        return sorted(met, key=lambda one: self.rounds.compare(one, leader).mean)
-
-    def _smallest_change_first(self, shown: list[Record]) -> list[Record]:
-        """The smallest change among the fastest of these first, then the others."""
+    def _smallest_change(self, shown: Sequence[Record]) -> list[Record]:
+        """The smallest change to the user's own among the fastest of these; none without it."""
         if not shown or self._own is None:
-            return shown
-        equal = [record for record in shown if self._is_equal(record, shown[0])]
-        own = self._own.trial.candidate
-        first = min(equal, key=lambda record: _change(own, record.trial.candidate))
-        return [first, *(record for record in shown if record is not first)]
+            return []
+        own, fastest = self._own.trial.candidate, shown[0]
+        equal = [record for record in shown if self._is_equal(record, fastest)]
+        return [min(equal, key=lambda record: _change(own, record.trial.candidate))]
 
     def _is_equal(self, record: Record, fastest: Record) -> bool:
         found = self.versus(record, fastest)
         return record is fastest or (not found.differs and abs(found.mean) <= self._equal)
 
-    def _with_rounds(self, record: Record) -> Record:
-        one = self.rounds.contender(record.trial.name)
-        return one.playoff_record() if one else record
-
-    def rivals(self, winner: Record) -> tuple[tuple[Record, PairedEstimate], ...]:
+    def rivals(self, winner: Record) -> tuple[tuple[Record, CostRatio], ...]:
         """Configurations that noise does not separate from the winner, the fastest first.
 
         If the winner was in rounds, only others from these rounds count.
         """
-        met = self.rounds.contender(winner.trial.name) is not None
+        met = {one.name for one in self.rounds.met}
+        others = met if winner.trial.name in met else self._usable.keys()
         found = [
             (record, self.versus(record, winner))
-            for record in self._usable
-            if record.trial.name != winner.trial.name
-            and (not met or self.rounds.contender(record.trial.name))
+            for record in self._usable.values()
+            if record.trial.name in others - {winner.trial.name}
+            and not (record is self._own and self.is_gain(winner))
         ]
-        alike = [(record, says) for record, says in found if not says.differs]
-        is_shown = self.is_gain(winner)
-        alike = [pair for pair in alike if not is_shown or pair[0] is not self._own]
+        alike = [pair for pair in found if not pair[1].differs]
         return tuple(sorted(alike, key=lambda pair: pair[1].mean))
 
     def verdict(self, winner: Record) -> TuneVerdict:
         """The verdict: the winner is shown to be best, tied, or neither is known."""
-        rivals = [found for _, found in self.rivals(winner)]
-        if not rivals or (self._own is not None and self.is_gain(winner)):
+        widths = [found.width for _, found in self.rivals(winner)]
+        if not widths or (self._own is not None and self.is_gain(winner)):
             return TuneVerdict.WINNER
-        are_ties = all(found.is_tie for found in rivals)
-        return TuneVerdict.TIE if are_ties else TuneVerdict.INCONCLUSIVE
+        return TuneVerdict.TIE if max(widths) <= TIE_WIDTH else TuneVerdict.INCONCLUSIVE
 
 
 def _change(before: Candidate, after: Candidate) -> tuple[float, int]:

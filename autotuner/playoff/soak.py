@@ -19,8 +19,6 @@ from ..space import CandidateTable, FailedTrial, Record, Trial, surely_needs_mor
 MOST_MEMORY = 0.98
 """Share of the device's memory; a training that needs more fails sooner or later."""
 FEWEST_STEPS = 5
-FEWEST_STEPS_OF_AN_EPOCH = 10
-"""Steps of an epoch below which the report names their number."""
 SOAK_SUFFIX = "_soak"
 """Suffix of a launch's name."""
 _DOUBTFUL = (FailureKind.CRASHED, FailureKind.BAD_CONFIG, FailureKind.NO_STEPS)
@@ -45,14 +43,6 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FewSteps:
-    """A global batch other than the user's that leaves few steps in an epoch."""
-
-    global_batch: int
-    steps: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SoakReport:
     """The launch that the winner passed, or that nothing passed.
 
@@ -65,7 +55,6 @@ class SoakReport:
         step_s: mean seconds of the timed steps; 0 if there are none.
         asides: events of the script between its steps; None if they were not observed.
         as_trial: failure because of which the passed run omitted the moved parts; else None.
-        few_steps: set if a batch other than the user's leaves few steps in an epoch.
         whatever: failure of the script in any configuration; None if that is not known.
     """
 
@@ -78,7 +67,6 @@ class SoakReport:
     asides: Asides | None = None
     as_trial: Failure | None = None
     whatever: Failure | None = None
-    few_steps: FewSteps | None = None
 
 
 class Soak:
@@ -108,7 +96,6 @@ class Soak:
         self._steps = steps
         self._told: list[Record] = []
         self._pending = False
-        self._crash_stands = False
         self._passed: Record | None = None
         self._start_s, self._until_s = start_s, until_s
         self.lacks_time: LackOfTime | None = None
@@ -136,10 +123,7 @@ class Soak:
         again = bool(self._told) and _is_doubtful(self._told[-1])
         trial = self._told[-1].trial if again else self._left[0].trial
         steps = self._steps_until(elapsed_s)
-        if again and steps < self._told[-1].trial.soak_steps:
-            self._crash_stands = True
-            return ()
-        if steps < min(FEWEST_STEPS, self._steps):
+        if steps < (trial.soak_steps if again else min(FEWEST_STEPS, self._steps)):
             left_s = max(0.0, self._until_s - elapsed_s)
             self.lacks_time = LackOfTime(name=soaked_name(trial), left_s=left_s)
             return ()
@@ -170,8 +154,7 @@ class Soak:
 
     def stop_reason(self) -> StopReason | None:
         """The reason why the runs are over: one passed, or none is left."""
-        is_over = self._passed or self.lacks_time or self._crash_stands
-        if self._pending or (self._left and not is_over):
+        if self._pending or (self._left and not (self._passed or self.lacks_time)):
             return None
         kind = StopKind.EXPLORED if self._passed else StopKind.NOTHING_MEASURED
         return StopReason(kind=kind)
@@ -248,20 +231,7 @@ def report_soaks(records: Sequence[Record]) -> SoakReport:
         asides=last.asides if last else None,
         as_trial=_first_failure(records, passed) if passed else None,
         whatever=None if passed else _common_failure(records),
-        few_steps=_few_steps(passed) if passed else None,
     )
-
-
-def _few_steps(record: Record) -> FewSteps | None:
-    """Steps of an epoch, if they are few and the batch is not the user's own; else None."""
-    asides = record.outcome.asides
-    layout = record.trial.candidate.layout
-    if record.trial.number == 0 or asides is None or not asides.epoch_batches:
-        return None
-    steps = -(-asides.epoch_batches // layout.accumulation)
-    if steps >= FEWEST_STEPS_OF_AN_EPOCH:
-        return None
-    return FewSteps(global_batch=layout.global_batch, steps=steps)
 
 
 def last_passed(records: Sequence[Record]) -> Record | None:

@@ -29,15 +29,13 @@ from .decision import Decision, baseline_of, best_of, decide
 class LearningRateAdvice:
     """Multiply the learning rate by ``factor``, as the global batch changed.
 
-    ``linear``: the factor is the ratio of the batches, else its square root. ``by_script``: the
-    factor that the script applied itself, 1 if it kept its rate; None if that is not known.
+    ``linear``: the factor is the ratio of the batches, else its square root.
     """
 
     factor: float
     before: int
     after: int
     linear: bool
-    by_script: float | None = None
 
 
 def learning_rate_advice(
@@ -304,18 +302,4 @@ def learning_rate_of(
     if optimizer.name is None and applied:
         optimizer = Optimizer.from_name(applied.optimizer)
     before = baseline.trial.candidate.layout.global_batch
-    advice = learning_rate_advice(before, winner.trial.candidate.layout.global_batch, optimizer)
-    return advice and replace(advice, by_script=_scaled_by_script(baseline, winner, advice))
-
-
-def _scaled_by_script(
-    baseline: Record, winner: Record, advice: LearningRateAdvice
-) -> float | None:
-    """Factor that the script applied to its rate; None: unknown, or a schedule changed it."""
-    both = [record.measurement and record.measurement.applied for record in (baseline, winner)]
-    rates = [applied.learning_rate for applied in both if applied and applied.learning_rate]
-    if len(rates) < len(both):
-        return None
-    seen, ratio = rates[1] / rates[0], advice.after / advice.before
-    known = (1.0, ratio, math.sqrt(ratio))
-    return next((one for one in known if math.isclose(seen, one, rel_tol=0.01)), None)
+    return learning_rate_advice(before, winner.trial.candidate.layout.global_batch, optimizer)

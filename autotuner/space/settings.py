@@ -294,8 +294,8 @@ class AutotuningSettings(BaseModel):
     seed: int = Field(default=0, ge=0, description="seed of random draws (default: 0)")
     effort: EffortName = Field(
         default="normal",
-        description="how small a difference is resolved: quick 6 % (the playoff takes 15 % of the "
-        "search's time), normal 3 % (30 %; the default), thorough 1.5 % (70 %)",
+        description="the best are measured again for an expected gain of 3 % (quick, at most "
+        "15 % of the search's time), 1 % (normal, 30 %; the default) or 0.3 % (thorough, 70 %)",
     )
 
     @field_validator("metric", "tuner_type", "strategy", "effort", mode="before")

@@ -226,7 +226,6 @@ def _can_be_forked(plan: LaunchPlan) -> bool:
     return (
         sys.platform == "linux"
         and plan.task is not None
-        and not plan.fresh
         and all(_is_python(rank.argv) and rank.log is None for rank in plan.ranks)
     )
 

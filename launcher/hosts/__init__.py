@@ -4,7 +4,6 @@ from .choice import names_hosts, pod_text, require_one_start
 from .cluster import find_cluster, local_cluster
 from .pools import engine_for, find_pool, pool_text, trial_engine
 from .slots import (
-    ALONE,
     WHOLE,
     Placement,
     Share,

@@ -80,7 +80,6 @@ class Share:
         cores: of each rank, which is bound to them; empty: all.
         threads: of each rank if the user has set none; None: as planned.
         memory_bytes: limit of each rank if limits are emulated; None: as planned.
-        fresh: its ranks are new interpreters.
         nodes: its hosts with its devices there; empty: the plan's.
         step: its reservation on each host.
     """
@@ -89,7 +88,6 @@ class Share:
     cores: tuple[tuple[int, ...], ...] = ()
     threads: int | None = None
     memory_bytes: int | None = None
-    fresh: bool = False
     nodes: tuple[Node, ...] = ()
     step: StepSize | None = None
 
@@ -102,7 +100,7 @@ class Share:
         ranks = tuple(self._place_rank(rank, task) for rank in plan.ranks)
         if plan.alone and self.cores:
             ranks = (replace(ranks[0], cores=tuple(core for own in self.cores for core in own)),)
-        plan = replace(plan, ranks=ranks, task=task, fresh=plan.fresh or self.fresh)
+        plan = replace(plan, ranks=ranks, task=task)
         if not self.nodes:
             return plan
         return replace(plan, hosts=tuple(node.host for node in self.nodes), step=self.step)
@@ -133,10 +131,6 @@ class Share:
 
 WHOLE = (Share(),)
 """A single trial at a time, as planned."""
-
-
-ALONE = (Share(fresh=True),)
-"""A single trial at a time, started like a launch without tuning."""
 
 
 def find_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:

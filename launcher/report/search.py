@@ -34,11 +34,9 @@ from .cells import label, number_text, time_text
 
 _LEVELLED_OFF = "throughput has levelled off"
 _OBSTACLES = {
-    Obstacle.BASELINE_NOT_MEASURED: "your configuration was not measured",
-    Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
+    Obstacle.NOT_MEASURED: "one of them was not measured",
     Obstacle.OTHER_BATCH: "their global batches are {batches[0]} and {batches[1]}",
     Obstacle.NO_LOSSES: "the script reports no finite losses",
-    Obstacle.BASELINE_INFINITE: "the losses of your configuration are finite in only one launch",
     Obstacle.BASELINE_DIFFERS: (
         "two launches of your configuration differ by {percent:.1f} % (the script draws new data "
         "or weights each time)"
@@ -305,7 +303,6 @@ def verification_text(soak: SoakReport) -> str:
         )
     if _lacked_data(asides):
         sentences.append(f"The script could not continue without its data ({asides.broke}).")
-    sentences += [_few_steps(soak)] if soak.few_steps else []
     return " ".join(sentences)
 
 
@@ -319,14 +316,6 @@ def refused_text(soak: SoakReport) -> str:
     )
 
 
-def _few_steps(soak: SoakReport) -> str:
-    few = soak.few_steps
-    if few is None:
-        return ""
-    count = plural(few.steps, "optimizer step")
-    return f"At a global batch of {few.global_batch} an epoch has only {count}."
-
-
 def soak_document(soak: SoakReport | None) -> object:
     """The report as a part of ``summary.json``, with sentences in place of values."""
     if soak is None:
@@ -335,7 +324,6 @@ def soak_document(soak: SoakReport | None) -> object:
     return {
         **encode(soak),
         "refused": [refusal_text(found) for found in soak.refused],
-        "few_steps": _few_steps(soak),
         **{name: failure_text(found) if found else "" for name, found in reasons.items()},
     }
 

@@ -348,14 +348,10 @@ def advice_text(advice: LearningRateAdvice) -> str:
     """Advice on the learning rate at another global batch."""
     law = "linear, for SGD" if advice.linear else "square root of the ratio"
     change = f"The global batch changes from {advice.before} to {advice.after}"
-    if advice.by_script is None:
-        return (
-            f"{change}: unless the script scales the learning rate itself, multiply it by "
-            f"{advice.factor:.3g} ({law})."
-        )
-    if advice.by_script == 1.0:
-        return f"{change}: multiply the learning rate by {advice.factor:.3g} ({law})."
-    return f"{change}; the script multiplies its learning rate by {advice.by_script:.3g} itself."
+    return (
+        f"{change}: unless the script scales the learning rate itself, multiply it by "
+        f"{advice.factor:.3g} ({law})."
+    )
 
 
 def _advice_document(advice: LearningRateAdvice | None) -> object:

@@ -15,13 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
-from autoconf_launch.autotuner.measurement import (
-    Noise,
-    SpeedUp,
-    is_tie,
-    of_both,
-    speed_up,
-)
+from autoconf_launch.autotuner.measurement import Noise, SpeedUp, compare_trials
 from autoconf_launch.autotuner.playoff import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
@@ -349,7 +343,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
     of_a, of_b = a.summary(), b.summary()
     in_a, in_b = ({r.trial.name: r for r in each.shown} for each in (of_a, of_b))
     best_a, best_b = of_a.decision.winner, of_b.decision.winner
-    noise = of_both(of_a.noise, of_b.noise)
+    noise = max(of_a.noise, of_b.noise, key=lambda one: one.between)
 
     def pair(one: Record, other: Record) -> Pair:
         return _pair(one, other, objective, noise)
@@ -392,12 +386,12 @@ def _batch(results: Results) -> str | None:
 def _pair(a: Record, b: Record, objective: Objective, noise: Noise) -> Pair:
     if a.measurement is None or b.measurement is None:
         return Pair(a=a, b=b, ratio=None, verdict=None)
-    ratio = speed_up(a.measurement, b.measurement, objective, noise)
-    if ratio is None:
+    found = compare_trials(a.measurement, b.measurement, objective, noise)
+    if found is None:
         return Pair(a=a, b=b, ratio=None, verdict=None)
-    faster = SpeedVerdict.B if ratio.ratio > 1.0 else SpeedVerdict.A
-    tie = is_tie(a.measurement, b.measurement, objective, noise)
-    return Pair(a=a, b=b, ratio=ratio, verdict=SpeedVerdict.TIE if tie else faster)
+    faster = SpeedVerdict.B if found.mean > 0.0 else SpeedVerdict.A
+    verdict = faster if found.differs else SpeedVerdict.TIE
+    return Pair(a=a, b=b, ratio=found.speed_up, verdict=verdict)
 
 
 def _differences(a: Results, b: Results) -> Iterator[Difference]:

@@ -22,7 +22,6 @@ from autoconf_launch.autotuner.playoff import (
     decide,
     fit_together,
     playoff_s,
-    ranking,
     verification_steps,
 )
 from autoconf_launch.autotuner.search import MARGIN, Study, start_bound_s
@@ -37,15 +36,11 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from ..hosts import ALONE, WHOLE, SlotPool
+from ..hosts import WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents, read_result
 from .controller import Controller
 from .running import TimeBudget, TrialLimits
-
-_ROUNDS_TO_HAVE = 2
-_STEPS_OF_A_ROUND = 6
-"""Steps of each launch, warm-up included."""
 
 _MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 
@@ -105,18 +100,17 @@ def play(
     until_s = search.budget.end_s - _soak_bound_s(search, soak_asked)
     left_s = max(0.0, until_s - search.budget.spent_s)
     time_s = min(playoff_s(search.elapsed_s, effort), left_s)
-    budget = PlayoffBudget(
-        rounds=effort.most_rounds, time_s=time_s, until_s=until_s, effort=effort
-    )
+    budget = PlayoffBudget(time_s=time_s, until_s=until_s, effort=effort)
     contenders = choose_contenders(
         search.records,
         search.objective,
-        effort.contenders if search.side_by_side else _affordable(search, budget.time_s),
-        None if search.side_by_side else search.noise,
+        effort,
+        search.noise,
         search.repeats,
+        side_by_side=search.side_by_side,
     )
     rounds = Playoff(contenders, search.objective, noise=search.noise, budget=budget)
-    each = max(1, len(rounds.contenders))
+    each = max(1, len(contenders))
     waiting = replace(
         limits,
         timeout_s=each * limits.timeout_s,
@@ -142,7 +136,7 @@ def play(
     soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.budget.end_s)
     controller = control(soak, listener, longer)
     controller.resume(earlier.soaking, before_s=elapsed_s)
-    controller.run(same_hosts or ALONE)
+    controller.run(same_hosts or WHOLE)
     lacking = soak.lacks_time
     return Endgame(
         playoff=rounds.records,
@@ -183,20 +177,8 @@ def _as_it_began(search: Search, earlier: JournalContents) -> Search:
 
 
 def _why_apart(rounds: Playoff) -> str:
-    fit = fit_together([contender.searched for contender in rounds.contenders])
+    fit = fit_together([contender.searched for contender in rounds.seen.contenders])
     return "" if fit else "it is not known that they fit in memory side by side"
-
-
-def _affordable(search: Search, time_s: float) -> int:
-    """Number of contenders that leave time for a few rounds with the baseline; at least two."""
-    ranked = ranking(search.records, search.objective)
-    steps_s = [r.measurement.mean_step_s for r in ranked if r.measurement]
-    own_s = sum(r.measurement.mean_step_s for r in ranked if r.measurement and not r.trial.number)
-    turn_s = time_s / (_ROUNDS_TO_HAVE * _STEPS_OF_A_ROUND)
-    wanted = search.effort.contenders
-    while wanted > 2 and sum(steps_s[:wanted]) + own_s > turn_s:
-        wanted -= 1
-    return wanted
 
 
 class _Rounds:
@@ -246,7 +228,7 @@ def standings_of(rounds: Rounds) -> tuple[Standing, ...]:
         *(
             Standing(trial=contender.searched.trial, behind=seen.mean, width=seen.width)
             for contender, seen in sorted(found, key=lambda pair: pair[1].mean)
-            if seen.count
+            if seen.rounds
         ),
     )
 

@@ -7,23 +7,19 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement import (
     PRIOR,
-    SpeedUp,
+    CostRatio,
+    compare_trials,
     estimate_noise,
-    is_tie,
-    of_both,
     of_student,
     relative_error,
-    speed_up,
     t_quantile,
 )
-from autoconf_launch.autotuner.measurement.noise import MOST_BLOCKS, block_means
 from autoconf_launch.autotuner.search import baseline_trial
 from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record
 from autoconf_launch.autotuner.space.settings import MetricName
 
 from ..conftest import candidate, steps_of
 
-THROUGHPUT = OBJECTIVES["throughput"]
 MEASUREMENT = steps_of(baseline_trial(candidate()), 1.0)
 SECONDS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12).map(tuple)
 
@@ -32,29 +28,45 @@ def steps(*seconds: float) -> Measurement:
     return replace(MEASUREMENT, step_s=seconds)
 
 
-def sure(before: Measurement, after: Measurement, metric: MetricName = "throughput") -> SpeedUp:
-    found = speed_up(before, after, OBJECTIVES[metric])
+def compare(
+    before: Measurement, after: Measurement, metric: MetricName = "throughput"
+) -> CostRatio:
+    found = compare_trials(before, after, OBJECTIVES[metric])
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("metric", ["throughput", "latency"])
 def test_half_the_time_is_twice_as_good_in_every_direction(metric: MetricName) -> None:
-    assert sure(steps(2, 2, 2), steps(1, 1, 1), metric).ratio == pytest.approx(2.0)
+    found = compare(steps(2, 2, 2), steps(1, 1, 1), metric)
+    assert found.speed_up.ratio == pytest.approx(2.0)
 
 
 @given(SECONDS, SECONDS)
-def test_the_ratio_lies_in_its_interval(one: tuple[float, ...], two: tuple[float, ...]) -> None:
-    found = sure(steps(*one), steps(*two))
-    assert found.low <= found.ratio <= found.high
-
-
-@given(SECONDS, SECONDS)
-def test_a_tie_does_not_depend_on_the_order(
+def test_the_ratio_lies_in_its_interval_and_is_the_same_turned_around(
     one: tuple[float, ...], two: tuple[float, ...]
 ) -> None:
     a, b = steps(*one), steps(*two)
-    assert is_tie(a, b, THROUGHPUT) == is_tie(b, a, THROUGHPUT)
+    found, turned = compare(a, b), compare(b, a)
+    assert found.speed_up.low <= found.speed_up.ratio <= found.speed_up.high
+    assert found.differs == turned.differs
+    assert found.width == pytest.approx(turned.width)
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "gain"),
+    [
+        pytest.param(0.0, 0.02, 0.02 * 0.39894, id="equal but not sure"),
+        pytest.param(-0.1, 0.001, 0.1, id="surely better"),
+        pytest.param(0.1, 0.02, 0.0, id="surely worse"),
+        pytest.param(0.0, math.inf, math.inf, id="nothing known"),
+    ],
+)
+def test_the_expected_gain_is_what_choosing_the_first_saves(
+    mean: float, error: float, gain: float
+) -> None:
+    found = CostRatio(mean=mean, width=2 * error, error=error, rounds=1)
+    assert found.expected_gain == pytest.approx(gain, abs=1e-6)
 
 
 def test_steps_that_follow_each_other_say_less_than_as_many_apart() -> None:
@@ -71,12 +83,18 @@ def test_a_run_of_equal_steps_is_not_taken_for_free_of_noise() -> None:
     assert relative_error(steps(1, 1, 1)) > 0.0
 
 
-def test_launches_that_differ_as_those_minutes_apart_do_are_a_tie() -> None:
-    assert is_tie(steps(1.00, 1.01, 0.99), steps(1.12, 1.13, 1.11), THROUGHPUT)
-
-
-def test_quiet_steps_that_differ_by_more_are_no_tie() -> None:
-    assert not is_tie(steps(1.00, 1.01, 0.99), steps(1.30, 1.31, 1.29), THROUGHPUT)
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        pytest.param((1.00, 1.01, 0.99), (1.12, 1.13, 1.11), False, id="as those minutes apart"),
+        pytest.param((1.00, 1.01, 0.99), (1.30, 1.31, 1.29), True, id="by more"),
+        pytest.param((0.7, 1.3, 1.0), (0.9, 1.5, 1.2), False, id="as much as noisy steps do"),
+    ],
+)
+def test_launches_differ_beyond_the_noise_of_launches_and_steps(
+    before: tuple[float, ...], after: tuple[float, ...], differs: bool
+) -> None:
+    assert compare(steps(*before), steps(*after)).differs is differs
 
 
 def launch(name: str, *seconds: float) -> Record:
@@ -108,15 +126,6 @@ def test_steps_that_vary_let_launches_be_expected_to_differ() -> None:
     assert estimate_noise(loud).between > 2 * PRIOR.between
 
 
-@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))
-def test_there_are_never_more_blocks_than_eight(seconds: list[float]) -> None:
-    assert 1 <= len(block_means(seconds)) <= MOST_BLOCKS
-
-
-def test_block_means_are_means_of_neighbours() -> None:
-    assert block_means([float(n) for n in range(16)]) == tuple(2 * n + 0.5 for n in range(8))
-
-
 @pytest.mark.parametrize(
     ("chance", "freedom", "expected"),
     [
@@ -128,19 +137,8 @@ def test_quantiles_are_those_of_the_tables(chance: float, freedom: int, expected
     assert t_quantile(chance, freedom) == pytest.approx(expected, rel=0.01)
 
 
-def test_noisy_steps_that_differ_as_much_are_a_tie() -> None:
-    assert is_tie(steps(0.7, 1.3, 1.0), steps(0.9, 1.5, 1.2), THROUGHPUT)
-
-
-def test_a_difference_of_two_machines_is_as_uncertain_as_both_are() -> None:
-    quiet, loud = replace(PRIOR, between=0.03), replace(PRIOR, between=0.04, between_freedom=5.0)
-    both = of_both(quiet, loud)
-    assert math.sqrt(2.0) * both.between == pytest.approx(0.05)
-    assert both.between_freedom == 5.0
-
-
 def test_without_the_metric_there_is_no_speed_up() -> None:
-    assert speed_up(MEASUREMENT, MEASUREMENT, OBJECTIVES["FLOPS"]) is None
+    assert compare_trials(MEASUREMENT, MEASUREMENT, OBJECTIVES["FLOPS"]) is None
 
 
 @pytest.mark.parametrize(

@@ -15,24 +15,21 @@ QUIET = replace(PRIOR, within=0.005, within_freedom=50.0)
 STEPS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=14)
 
 
-def test_what_takes_twice_as_long_ends_with_the_step_that_shows_it() -> None:
-    assert RULE([2.6, 2.1], 1.0, PRIOR) == 2
-
-
-def test_the_first_step_of_all_rejects_nothing() -> None:
-    assert not RULE.rejects([9.0], 1.0, PRIOR)
-
-
-def test_a_slow_warm_up_alone_rejects_nothing() -> None:
-    assert not RULE.rejects([1.5, 1.25], 1.0, PRIOR)
-
-
-def test_what_is_within_the_noise_goes_on() -> None:
-    assert RULE([1.2, 1.1, 1.1], 1.0, PRIOR) > 3
-
-
-def test_what_is_faster_goes_on() -> None:
-    assert not RULE.rejects([0.5, 0.5, 0.5, 0.5], 1.0, PRIOR)
+@pytest.mark.parametrize(
+    ("steps_s", "rejected"),
+    [
+        pytest.param([2.6, 2.1], True, id="twice as long"),
+        pytest.param([9.0], False, id="the first step of all"),
+        pytest.param([1.5, 1.25], False, id="a slow warm-up"),
+        pytest.param([1.2, 1.1, 1.1], False, id="within the noise"),
+        pytest.param([0.5, 0.5, 0.5, 0.5], False, id="faster"),
+    ],
+)
+def test_a_trial_that_is_surely_slower_ends_with_the_step_that_shows_it(
+    steps_s: list[float], rejected: bool
+) -> None:
+    assert RULE.rejects(steps_s, 1.0, PRIOR) == rejected
+    assert (RULE(steps_s, 1.0, PRIOR) == len(steps_s)) == rejected or len(steps_s) > 3
 
 
 def test_quiet_steps_need_few_of_them() -> None:

@@ -24,10 +24,8 @@ from autoconf_launch.launcher.report.search import (
     refusal_text,
 )
 
-from .test_playoff import (
-    ALIKE,
+from .played import (
     CRASH,
-    SEARCHED,
     playoff_of,
     run,
     runs_of,
@@ -36,6 +34,7 @@ from .test_playoff import (
 )
 
 SLOW_BASELINE = runs_of(3.0, 1.0, 1.02)
+LARGE_SEARCH = runs_of(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
 T1, T2 = (label(record.trial.candidate) for record in SLOW_BASELINE[1:])
 
 
@@ -147,13 +146,13 @@ def test_what_was_not_in_the_rounds_is_no_tie() -> None:
 def test_rounds_that_are_too_noisy_to_rank_are_inconclusive() -> None:
     close = runs_of(1.0, 1.01)
     playoff = playoff_of(close, budget=PlayoffBudget(rounds=2))
-    wild = {(0, 1): 4.0, (0, 2): 0.25}
+    wild = {(0, 1): 1.12, (0, 2): 0.9}
     run(playoff, lambda trial: steps_of(wild.get((trial.number, trial.attempt), 1.0)))
     assert decision(close, playoff.records).verdict is TuneVerdict.INCONCLUSIVE
 
 
 def test_trials_are_counted_once() -> None:
-    found = summary(SEARCHED, rounds(SEARCHED, 3.0, 1.0, 1.0, 1.0, 1.0, 3.0))
+    found = summary(LARGE_SEARCH, rounds(LARGE_SEARCH, 3.0, 1.0, 1.0, 1.0, 1.0, 3.0))
     assert [row.num_experiments for row in found.rows] == [6, 6]
 
 
@@ -238,9 +237,9 @@ def test_a_journal_of_before_with_one_final_of_the_best_can_be_read() -> None:
 
 
 def test_where_what_was_launched_again_failed_the_search_says_what_is_next() -> None:
-    playoff = playoff_of(ALIKE, wanted=1)
+    playoff = playoff_of(runs_of(3.0, 1.0, 1.01, 1.02, 1.03, 1.04), wanted=1)
     run(playoff, lambda trial: CRASH)
-    order = decision(ALIKE, playoff.records).order
+    order = decision(runs_of(3.0, 1.0, 1.01, 1.02, 1.03, 1.04), playoff.records).order
     assert [record.trial.name for record in order][:2] == ["t2", "t3"]
 
 

@@ -43,24 +43,6 @@ def at(number: int, micro_batch: int, rate: float | None, optimizer: str | None 
     return record(trial, replace(steps_of(trial, 0.1), applied=applied))
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "by_script"),
-    [
-        (0.1, 0.1, 1.0),
-        (0.1, 0.4, 4.0),
-        (0.1, 0.2, 2.0),
-        (0.1, 0.3, None),
-        (None, 0.1, None),
-    ],
-)
-def test_what_the_script_does_to_its_rate_is_known_where_it_was_seen(
-    before: float | None, after: float, by_script: float | None
-) -> None:
-    found = learning_rate_of(at(0, 4, before), at(1, 16, after), Optimizer())
-    assert found is not None
-    assert found.by_script == by_script
-
-
 def test_the_optimizer_of_a_script_that_makes_its_own_decides_the_law() -> None:
     found = learning_rate_of(at(0, 4, 0.1, "SGD"), at(1, 16, 0.1, "SGD"), Optimizer())
     assert found is not None

@@ -40,21 +40,25 @@ def verdict(winner: Record, *repeats: Record, baseline: Record = BASELINE) -> Me
     return found.verdict
 
 
-def test_equal_losses_are_the_same_training() -> None:
-    assert verdict(record(1, 5.0, 4.0, 3.0001)) is MeaningVerdict.SAME
+HALF = record(0, 5.0, 4.0, precision=Precision.BF16)
 
 
-def test_losses_beyond_the_tolerance_are_another_training() -> None:
-    assert verdict(record(1, 5.0, 4.0, 3.3)) is MeaningVerdict.DIFFERS
-
-
-def test_only_steps_that_both_made_count() -> None:
-    assert verdict(record(1, 5.0, 4.0)) is MeaningVerdict.SAME
-
-
-def test_half_precision_is_allowed_more() -> None:
-    half = record(0, 5.0, 4.0, precision=Precision.BF16)
-    assert verdict(record(1, 5.0, 4.04), baseline=half) is MeaningVerdict.SAME
+@pytest.mark.parametrize(
+    ("losses", "baseline", "found"),
+    [
+        pytest.param((5.0, 4.0, 3.0001), BASELINE, MeaningVerdict.SAME, id="equal"),
+        pytest.param((5.0, 4.0, 3.3), BASELINE, MeaningVerdict.DIFFERS, id="beyond tolerance"),
+        pytest.param((5.0, 4.0), BASELINE, MeaningVerdict.SAME, id="of the steps both made"),
+        pytest.param((5.0, 4.04), HALF, MeaningVerdict.SAME, id="more in half precision"),
+        pytest.param(
+            (math.inf,), record(0, math.inf), MeaningVerdict.NOT_COMPARED, id="all infinite"
+        ),
+    ],
+)
+def test_losses_within_the_tolerance_are_the_same_training(
+    losses: tuple[float, ...], baseline: Record, found: MeaningVerdict
+) -> None:
+    assert verdict(record(1, *losses), baseline=baseline) is found
 
 
 def test_what_the_baseline_differs_from_itself_is_allowed() -> None:
@@ -70,7 +74,7 @@ def test_what_the_baseline_differs_from_itself_is_allowed() -> None:
         pytest.param(record(1), (), "reports no finite losses", id="losses"),
         pytest.param(record(1, 5.0), (record(0, 9.0),), "draws new data or weights", id="seed"),
         pytest.param(
-            record(1, 5.0, 4.0), (record(0, 5.0, math.inf),), "in only one launch", id="repeat"
+            record(1, 5.0, 4.0), (record(0, 5.0, math.inf),), "differ by 100.0 %", id="repeat"
         ),
     ],
 )
@@ -91,11 +95,6 @@ def test_a_loss_that_is_infinite_in_one_of_them_alone_is_another_training(place:
     assert found is not None
     assert (found.verdict, found.worst) == (MeaningVerdict.DIFFERS, None)
     assert "over the first 3 global batches: only one of them is finite;" in meaning_text(found)
-
-
-def test_losses_that_are_all_infinite_are_not_compared() -> None:
-    both = record(0, math.inf), record(1, math.inf)
-    assert verdict(both[1], baseline=both[0]) is MeaningVerdict.NOT_COMPARED
 
 
 def test_the_users_own_configuration_needs_no_comparison() -> None:

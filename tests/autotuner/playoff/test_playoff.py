@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement import NORMAL, Noise, estimate_noise
+from autoconf_launch.autotuner.measurement import EFFORTS, PRIOR
 from autoconf_launch.autotuner.playoff import (
     Playoff,
     PlayoffBudget,
@@ -14,97 +13,71 @@ from autoconf_launch.autotuner.playoff import (
     ranking,
     round_times_s,
 )
-from autoconf_launch.autotuner.playoff.playoff import TURNS
-from autoconf_launch.autotuner.space import (
-    OBJECTIVES,
-    FailedTrial,
-    Measurement,
-    Outcome,
-    Record,
-    Trial,
-    Turn,
+from autoconf_launch.autotuner.space import Outcome, Record, Trial, Turn
+
+from ..builders import measurement
+from .played import (
+    CRASH,
+    PREEMPTED,
+    THROUGHPUT,
+    again_of,
+    playoff_of,
+    record,
+    run,
+    runs_of,
+    steps_of,
+    truth,
 )
-from autoconf_launch.core import Failure, FailureKind
-
-from ..builders import launch, measurement, trial_of
-
-THROUGHPUT = OBJECTIVES["throughput"]
-CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
-PREEMPTED = FailedTrial(failure=Failure(kind=FailureKind.PREEMPTED, detail="another failed"))
-Answer = Callable[[Trial], Outcome]
-
-
-def steps_of(step_s: float, peak: int | None = None) -> Measurement:
-    return measurement(step_s, step_s * 1.01, step_s * 0.99, samples=10, peak=peak)
-
-
-def record(number: int, outcome: Outcome) -> Record:
-    return launch(trial_of(number, {"micro_batch": number + 1}), outcome)
-
-
-def runs_of(*seconds: float, peak: int | None = None) -> tuple[Record, ...]:
-    return tuple(record(n, steps_of(s, peak)) for n, s in enumerate(seconds))
-
 
 SEARCHED = runs_of(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
 """Alike: t1, t2, t4, t3; the others are far behind."""
 
 
-def truth(*seconds: float) -> Answer:
-    """Each number's own seconds in every round, a little more in the even ones."""
-    return lambda trial: steps_of(seconds[trial.number] * (1 + 0.001 * (trial.attempt % 2)))
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        pytest.param((3.0, 1.0, 1.02, 1.05, 1.03, 2.9), "t1 t2 t4 t0", id="three and the own"),
+        pytest.param((3.0, 1.0, 1.0, 2.9), "t1 t2 t0", id="not what is far behind"),
+        pytest.param((1.1, 1.0, 2.4), "t1 t0", id="the own, if no gain was shown"),
+        pytest.param((1.0, 1.1, 2.4), "t0 t1", id="the own though it is the best"),
+        pytest.param((3.0, 1.0, 2.4), "", id="none if a gain was shown and the best is sure"),
+        pytest.param((1.0, 3.0), "", id="none if the own is surely best"),
+        pytest.param((1.0,), "", id="none without another"),
+    ],
+)
+def test_what_the_search_left_open_is_measured_again(
+    seconds: tuple[float, ...], chosen: str
+) -> None:
+    found = choose_contenders(runs_of(*seconds), THROUGHPUT, EFFORTS["normal"], PRIOR)
+    assert [one.trial.name for one in found] == chosen.split()
 
 
-def playoff_of(
-    records: tuple[Record, ...],
-    *,
-    wanted: int = NORMAL.contenders,
-    budget: PlayoffBudget | None = None,
-    near_only: bool = True,
-    noise: Noise | None = None,
-) -> Playoff:
-    """The playoff after a search."""
-    noise = noise or estimate_noise(records)
-    chosen = choose_contenders(records, THROUGHPUT, wanted, noise if near_only else None)
-    return Playoff(chosen, THROUGHPUT, noise=noise, budget=budget)
+def test_a_gain_that_the_repeat_of_the_users_own_does_not_show_is_open() -> None:
+    args = (runs_of(3.0, 1.0), THROUGHPUT, EFFORTS["normal"], PRIOR)
+    assert choose_contenders(*args, [again_of(0, 3.1)]) == ()
+    assert len(choose_contenders(*args, [again_of(0, 1.05)])) == 2
 
 
-def run(playoff: Playoff, answer: Answer, slots: int = 1, launch_s: float = 0.0) -> list[str]:
-    """Names in the order in which they were asked for; each gets its outcome."""
-    asked: list[str] = []
-    while playoff.stop_reason() is None:
-        trials = playoff.ask(slots, launch_s * len(asked))
-        asked += [trial.name.removesuffix("_final") for trial in trials]
-        for trial in trials:
-            playoff.tell(Record(trial=trial, outcome=answer(trial), wall_s=1.0))
-    return asked
+def test_less_effort_leaves_less_open() -> None:
+    quick, thorough = (
+        choose_contenders(runs_of(3.0, 1.0, 1.05, 1.15), THROUGHPUT, EFFORTS[name], PRIOR)
+        for name in ("quick", "thorough")
+    )
+    assert len(quick) < len(thorough)
 
 
-def names(playoff: Playoff) -> list[str]:
-    return [contender.name for contender in playoff.contenders]
+def test_trials_that_shared_the_machine_are_all_doubtful() -> None:
+    found = choose_contenders(
+        runs_of(3.0, 1.0, 2.4), THROUGHPUT, EFFORTS["normal"], PRIOR, side_by_side=True
+    )
+    assert [one.trial.name for one in found] == ["t1", "t2", "t0"]
 
 
-def test_the_best_that_are_alike_and_the_baseline_take_part() -> None:
-    assert names(playoff_of(SEARCHED)) == ["t1", "t2", "t4", "t0"]
-
-
-def test_what_is_far_behind_takes_no_part() -> None:
-    assert names(playoff_of(runs_of(3.0, 1.0, 1.0, 2.9))) == ["t1", "t2", "t0"]
-
-
-def test_the_runner_up_takes_part_though_it_looked_slow() -> None:
-    assert names(playoff_of(runs_of(3.0, 1.0, 2.4))) == ["t1", "t2", "t0"]
-
-
-def test_what_is_much_slower_than_the_best_takes_no_part() -> None:
-    found = playoff_of(runs_of(3.0, 1.0, 2.7), near_only=False)
-    assert names(found) == ["t1", "t0"]
-
-
-def test_nothing_is_asked_where_there_is_nothing_to_compare() -> None:
-    assert run(playoff_of(runs_of(1.0)), truth(1.0)) == []
-    assert run(playoff_of((record(0, CRASH),)), truth(1.0)) == []
-    assert run(playoff_of(SEARCHED, wanted=0), truth(1.0)) == []
+def test_if_the_users_own_failed_the_best_are_compared_without_it() -> None:
+    crashed = (record(0, CRASH), *runs_of(3.0, 1.0, 1.01)[1:])
+    found = choose_contenders(crashed, THROUGHPUT, EFFORTS["normal"], PRIOR)
+    assert [one.trial.name for one in found] == ["t1", "t2"]
+    assert choose_contenders(crashed[:2], THROUGHPUT, EFFORTS["normal"], PRIOR) == ()
 
 
 def test_every_round_has_another_order() -> None:
@@ -117,155 +90,129 @@ def test_a_round_is_the_attempt_of_a_final() -> None:
     playoff = playoff_of(runs_of(1.0, 1.0))
     (trial,) = playoff.ask(1, 0.0)
     assert trial == replace(
-        runs_of(1.0)[0].trial,
-        name="t0_final",
-        attempt=1,
-        final=True,
-        timed_steps=6,
+        runs_of(1.0)[0].trial, name="t0_final", attempt=1, final=True, timed_steps=6
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "leader"),
+    [
+        pytest.param((3.0, 1.0, 1.3, 1.1, 1.2), "t1", id="the best of the search"),
+        pytest.param((3.0, 1.2, 1.0, 1.2, 1.2), "t2", id="another one"),
+        pytest.param((0.9, 1.2, 1.0, 1.2, 1.2), "t0", id="the users own"),
+    ],
+)
+def test_the_best_in_the_rounds_leads(seconds: tuple[float, ...], leader: str) -> None:
+    playoff = playoff_of(SEARCHED)
+    run(playoff, truth(*seconds))
+    assert playoff.seen.leader is not None
+    assert playoff.seen.leader.name == leader
 
 
 def test_what_is_surely_slower_leaves_before_the_others() -> None:
     playoff = playoff_of(SEARCHED)
-    asked = run(playoff, truth(3.0, 1.0, 1.3, 1.0, 1.0, 3.0))
-    assert asked.count("t2") < asked.count("t4")
-    assert playoff.leader is not None
-    assert playoff.leader.name in ("t1", "t3", "t4")
+    asked = run(playoff, truth(1.03, 1.0, 2.0, 1.0, 1.0))
+    assert asked.count("t2") == 1 < asked.count("t0")
 
 
-def test_the_best_in_the_rounds_leads_whoever_was_best_in_the_search() -> None:
-    playoff = playoff_of(SEARCHED)
-    run(playoff, truth(3.0, 1.2, 1.0, 1.2, 1.2, 3.0))
-    assert playoff.leader is not None
-    assert playoff.leader.name == "t2"
+@pytest.mark.parametrize(
+    ("seconds", "rounds"),
+    [
+        pytest.param((2.0, 1.0), 1, id="a gain that is shown"),
+        pytest.param((2.0, 1.0, 1.2), 1, id="one that surely leads"),
+        pytest.param((2.0, 1.0, 1.001), 2, id="two that are nearly equal"),
+        pytest.param((1.0, 1.0), 3, id="nothing to gain"),
+        pytest.param((1.002, 1.0), 4, id="a gain over the users own that is not worth it"),
+    ],
+)
+def test_rounds_end_once_nothing_is_left_to_gain(seconds: tuple[float, ...], rounds: int) -> None:
+    playoff = playoff_of(runs_of(*seconds))
+    run(playoff, truth(*seconds))
+    assert 1 <= playoff.rounds <= rounds
 
 
-def test_configurations_that_are_equal_end_before_the_rounds_do() -> None:
-    playoff = playoff_of(runs_of(1.0, 1.0))
-    run(playoff, truth(1.0, 1.0))
-    assert 1 < playoff.rounds < 40
-
-
-def test_a_baseline_that_is_far_behind_stays_until_its_distance_is_known() -> None:
-    playoff = playoff_of(runs_of(2.0, 1.0))
-    run(playoff, truth(2.0, 1.0))
-    assert 2 <= playoff.rounds <= 10
-
-
-def test_who_fails_leaves_and_the_others_go_on() -> None:
+def test_a_configuration_that_fails_leaves_and_the_others_go_on() -> None:
     def answer(trial: Trial) -> Outcome:
-        seconds = (3.0, 1.0, 1.0, 1.2, 1.2)
-        return CRASH if trial.number == 1 else steps_of(seconds[trial.number])
+        return CRASH if trial.number == 1 else steps_of((3.0, 1.0, 1.0, 1.2, 1.2)[trial.number])
 
     playoff = playoff_of(SEARCHED)
     asked = run(playoff, answer)
     assert asked.count("t1") == 1
-    assert playoff.leader is not None
-    assert playoff.leader.name == "t2"
+    assert playoff.seen.leader is not None
+    assert playoff.seen.leader.name == "t2"
 
 
-def test_no_round_begins_when_the_time_is_up() -> None:
-    playoff = playoff_of(runs_of(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
-    for elapsed_s in (100.0, 109.0):
-        (trial,) = playoff.ask(1, elapsed_s)
-        playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=1.0))
-    assert playoff.ask(1, 111.0) == ()
+def rounds_begun(playoff: Playoff, *seconds: float, at_s: tuple[float, ...]) -> list[int]:
+    """Numbers of the rounds in which a launch was asked for at these times."""
+    begun = []
+    for elapsed_s in at_s:
+        for trial in playoff.ask(1, elapsed_s):
+            begun.append(trial.attempt)
+            outcome = steps_of(seconds[trial.number])
+            playoff.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
+    return begun
+
+
+def test_no_round_begins_when_the_time_is_up_but_a_round_that_has_begun_is_ended() -> None:
+    playoff = playoff_of(runs_of(1.0, 0.99), budget=PlayoffBudget(time_s=10.0))
+    at_s = (100.0, 200.0, 201.0, 202.0, 203.0)
+    assert rounds_begun(playoff, 1.0, 0.99, at_s=at_s) == [1, 1, 2, 2]
     assert playoff.stop_reason() is not None
 
 
-def test_a_baseline_that_one_round_cannot_separate_gets_a_second_one() -> None:
-    playoff = playoff_of(runs_of(1.1, 1.0), budget=PlayoffBudget(time_s=1.0))
-    asked = []
-    for elapsed_s in (0.0, 5.0, 10.0, 15.0, 20.0):
-        for trial in playoff.ask(1, elapsed_s):
-            asked.append(trial.attempt)
-            step_s = 1.1 if trial.number == 0 else 1.0
-            playoff.tell(Record(trial=trial, outcome=steps_of(step_s), wall_s=1.0))
-    assert asked == [1, 1, 2, 2]
+def test_only_a_gain_that_one_round_did_not_show_is_worth_a_second_beyond_the_time() -> None:
+    playoff = playoff_of(runs_of(2.0, 1.0, 1.0), budget=PlayoffBudget(time_s=1.0))
+    at_s = (0.0, 5.0, 10.0, 15.0)
+    assert rounds_begun(playoff, 2.0, 1.0, 1.0, at_s=at_s) == [1, 1, 1]
 
 
-def test_a_round_that_would_end_too_late_does_not_begin() -> None:
-    alike = runs_of(1.0, 1.0, peak=20)
-    playoff = playoff_of(alike, budget=PlayoffBudget(time_s=25.0))
-    begun = []
-    for elapsed_s in (0.0, 10.0, 20.0):
-        trials = playoff.ask(2, elapsed_s)
-        begun.append(len(trials))
-        for trial in trials:
-            playoff.tell(Record(trial=trial, outcome=steps_of(1.0, 20), wall_s=10.0))
-    assert begun == [2, 2, 0]
-    assert round_times_s(playoff.records) == (10.0, 10.0)
+def test_a_round_most_of_which_would_be_too_late_does_not_begin() -> None:
+    playoff = playoff_of(runs_of(1.0, 1.0), budget=PlayoffBudget(time_s=25.0))
+    at_s = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
+    assert rounds_begun(playoff, 1.0, 1.0, at_s=at_s) == [1, 1, 2, 2]
+    assert round_times_s(playoff.records) == (2.0, 2.0)
 
 
-def test_what_may_be_best_goes_on_until_its_interval_is_narrow() -> None:
-    playoff = playoff_of(runs_of(1.0, 1.0))
-    run(playoff, truth(1.0, 1.03))
-    slower, faster = playoff.contenders[1], playoff.contenders[0]
-    found = playoff.compare(slower, faster)
-    assert found.differs or found.width <= NORMAL.precision
+@pytest.mark.parametrize(
+    ("time_s", "turns"),
+    [pytest.param(1e3, 10, id="plenty"), pytest.param(8.0, 4, id="some"), (1.0, 3)],
+)
+def test_turns_of_a_launch_are_fewer_if_time_is_short(time_s: float, turns: int) -> None:
+    playoff = playoff_of(runs_of(0.5, 0.5, peak=20), budget=PlayoffBudget(time_s=time_s))
+    assert {trial.turn.steps for trial in playoff.ask(2, 0.0) if trial.turn} == {turns}
 
 
-def test_launches_of_a_round_have_as_many_steps_in_every_round() -> None:
-    playoff = playoff_of(runs_of(1.0, 1.0, peak=20))
-    seen = set()
-    while trials := playoff.ask(2, 0.0):
-        for trial in trials:
-            assert trial.turn is not None
-            seen.add(trial.turn.steps)
-            playoff.tell(Record(trial=trial, outcome=steps_of(1.0, 20), wall_s=1.0))
-    assert playoff.rounds > 1
-    assert len(seen) == 1
-
-
-def test_a_round_that_has_begun_is_ended() -> None:
-    playoff = playoff_of(runs_of(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
-    (trial,) = playoff.ask(1, 100.0)
-    playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=1.0))
-    assert len(playoff.ask(1, 200.0)) == 1
-
-
-def test_all_have_the_same_time_one_after_the_other() -> None:
-    playoff = playoff_of(runs_of(1.0, 3.0, 1.0), near_only=False, noise=None)
-    steps = {}
-    for _ in range(3):
-        (trial,) = playoff.ask(1, 0.0)
-        steps[trial.name] = trial.timed_steps
-        playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=1.0))
-    assert steps["t0_final"] == steps["t2_final"] > 2 * steps.get("t1_final", 1)
-
-
-def test_all_have_the_same_time_in_turn() -> None:
+def test_turns_take_the_same_time_however_short_the_steps() -> None:
     playoff = playoff_of(runs_of(0.01, 0.025, peak=20))
-    turns = [trial.turn for trial in playoff.ask(2, 0.0)]
-    assert [turn.steps * length for turn, length in zip(turns, (0.01, 0.025), strict=True) if turn]
-    assert {turn.steps // turn.length for turn in turns if turn} == {10}
+    turns = [trial.turn for trial in playoff.ask(2, 0.0) if trial.turn]
+    assert [(turn.steps, turn.length) for turn in turns] == [(50, 5), (20, 2)]
 
 
-def test_one_of_another_search_is_left_out() -> None:
+def test_a_launch_of_another_search_is_left_out() -> None:
     playoff = playoff_of(runs_of(1.0, 1.0))
     playoff.tell(record(7, steps_of(1.0)))
     assert playoff.records == ()
 
 
-def test_what_fits_side_by_side_takes_turns_in_a_group() -> None:
+def test_launches_that_fit_side_by_side_take_turns_in_a_group() -> None:
     playoff = playoff_of(runs_of(1.0, 1.0, 1.0, peak=20))
     trials = playoff.ask(3, 0.0)
     assert [trial.name for trial in trials] == ["t0_final", "t1_final", "t2_final"]
     assert [trial.turn for trial in trials] == [
-        Turn(next_name="t1_final", is_first=True, steps=TURNS),
-        Turn(next_name="t2_final", is_first=False, steps=TURNS),
-        Turn(next_name="t0_final", is_first=False, steps=TURNS),
+        Turn(next_name="t1_final", is_first=True, steps=10),
+        Turn(next_name="t2_final", is_first=False, steps=10),
+        Turn(next_name="t0_final", is_first=False, steps=10),
     ]
 
 
 @pytest.mark.parametrize("peak", [None, 30])
-def test_what_does_not_surely_fit_side_by_side_runs_one_after_another(peak: int | None) -> None:
+def test_launches_that_do_not_surely_fit_side_by_side_follow_each_other(peak: int | None) -> None:
     alike = runs_of(1.0, 1.0, 1.0, peak=peak)
     assert not fit_together(alike)
     assert len(playoff_of(alike).ask(3, 0.0)) == 1
 
 
-def test_who_was_preempted_for_another_ones_sake_is_asked_again() -> None:
+def test_launches_that_were_preempted_for_another_are_asked_again() -> None:
     playoff = playoff_of(runs_of(1.0, 1.0, 1.0, peak=20))
     first, second, third = playoff.ask(3, 0.0)
     for trial, outcome in ((first, CRASH), (second, PREEMPTED), (third, PREEMPTED)):
@@ -279,36 +226,21 @@ def test_the_ranking_has_each_measured_candidate_once() -> None:
     assert [r.trial.name for r in ranking(twice, THROUGHPUT)] == ["t2", "t1", "t0"]
 
 
-ALIKE = runs_of(3.0, 1.0, 1.01, 1.02, 1.03, 1.04)
-"""All but the baseline may be the best; only three take part."""
-
-
-def time_it(*seconds: float) -> tuple[Record, ...]:
-    """Launches of which each took 2 s beside its steps."""
-    return tuple(
-        replace(record(n, steps_of(s)), wall_s=2.0 + 3 * s) for n, s in enumerate(seconds)
+@pytest.mark.parametrize(
+    ("until_s", "asked"),
+    [
+        pytest.param(1e3, {"t0", "t1", "t2"}, id="all"),
+        pytest.param(28.0, {"t0", "t1"}, id="without the last, but with the users own"),
+        pytest.param(5.0, set(), id="none"),
+    ],
+)
+def test_only_rounds_that_surely_end_in_the_budget_begin(until_s: float, asked: set[str]) -> None:
+    seconds = (1.2, 1.0, 1.01)
+    records = tuple(
+        replace(r, wall_s=2.0 + 3 * s) for r, s in zip(runs_of(*seconds), seconds, strict=True)
     )
-
-
-def until(until_s: float, *seconds: float) -> Playoff:
-    budget = PlayoffBudget(time_s=1e3, until_s=until_s)
-    return playoff_of(time_it(*seconds), budget=budget)
-
-
-def test_no_round_begins_that_may_not_end_in_time() -> None:
-    playoff = until(30.0, 1.2, 1.0, 1.01)
-    run(playoff, truth(1.2, 1.0, 1.01), launch_s=8.0)
-    assert playoff.rounds == 1
-
-
-def test_a_round_leaves_out_who_there_is_no_time_for_but_not_the_users_own() -> None:
-    playoff = until(20.0, 1.2, 1.0, 1.01, 1.02)
-    assert set(run(playoff, truth(1.2, 1.0, 1.01, 1.02), launch_s=9.0)) == {"t0", "t1"}
-
-
-def test_without_time_for_a_round_there_is_none() -> None:
-    playoff = until(5.0, 1.2, 1.0, 1.01)
-    assert run(playoff, truth(1.2, 1.0, 1.01)) == []
+    playoff = playoff_of(records, budget=PlayoffBudget(time_s=1e3, until_s=until_s))
+    assert set(run(playoff, truth(*seconds), launch_s=5.0)) == asked
     assert playoff.stop_reason() is not None
 
 
@@ -319,3 +251,53 @@ def test_a_round_is_over_when_all_of_it_came_back() -> None:
         playoff.tell(Record(trial=trials[0], outcome=steps_of(1.0), wall_s=1.0))
         counts.append(playoff.rounds)
     assert counts == [0, 0, 1]
+
+
+CLOSE = (1.06, 1.0, 1.02, 1.05, 1.03, 2.9)
+"""What each takes in rounds, of which there are several."""
+
+
+@pytest.mark.parametrize("kept", range(1, 9))
+def test_after_an_interruption_rounds_go_on_with_a_new_one(kept: int) -> None:
+    whole, resumed = playoff_of(SEARCHED), playoff_of(SEARCHED)
+    run(whole, truth(*CLOSE))
+    known = whole.records[:kept]
+    for one in known:
+        resumed.tell(one)
+    number = known[-1].trial.attempt
+    is_torn = any(r.trial.attempt == number for r in whole.records[kept:])
+    run(resumed, truth(*CLOSE))
+    last = resumed.records[kept:]
+    assert not last or last[0].trial.attempt == number + 1
+    assert resumed.rounds >= whole.rounds - is_torn
+
+
+def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
+    whole, resumed = playoff_of(SEARCHED), playoff_of(SEARCHED)
+    run(whole, truth(*CLOSE))
+    for known in whole.records:
+        resumed.tell(known)
+    assert run(resumed, truth(*CLOSE)) == []
+    assert resumed.rounds == whole.rounds
+    assert resumed.seen.leader is not None
+    assert whole.seen.leader is not None
+    assert resumed.seen.leader.name == whole.seen.leader.name
+
+
+def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_side() -> None:
+    alike, budget = runs_of(1.0, 1.0, peak=20), PlayoffBudget(time_s=25.0)
+    first, resumed = playoff_of(alike, budget=budget), playoff_of(alike, budget=budget)
+    for trial in first.ask(2, 0.0):
+        outcome = measurement(*((1.0, 1.3, 0.7), (0.7, 1.0, 1.3))[trial.number], peak=20)
+        resumed.tell(Record(trial=trial, outcome=outcome, wall_s=10.0))
+    assert len(resumed.ask(2, 1000.0)) == 2
+
+
+@pytest.mark.parametrize("time_s", [0.0, 10.0])
+def test_torn_rounds_leave_time_for_a_whole_one(time_s: float) -> None:
+    playoff = playoff_of(runs_of(2.0, 1.0), budget=PlayoffBudget(time_s=time_s))
+    for attempt in (1, 2):
+        trial = replace(runs_of(2.0, 1.0)[1].trial, name="t1_final", attempt=attempt, final=True)
+        playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=20.0))
+    run(playoff, truth(2.0, 1.0))
+    assert playoff.rounds > 0

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from autoconf_launch.autotuner.playoff import FewSteps, LackOfTime, Soak, verification_steps
+from autoconf_launch.autotuner.playoff import LackOfTime, Soak, verification_steps
 from autoconf_launch.autotuner.playoff.soak import refusal, report_soaks
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record
-from autoconf_launch.core import Aside, Asides, Candidate, Failure, FailureKind, Layout
+from autoconf_launch.core import Aside, Asides, Failure, FailureKind
 from autoconf_launch.launcher.report import lack_of_time_text, refused_text
 from autoconf_launch.launcher.report.search import refusal_text
 
@@ -44,9 +44,35 @@ def run(ranked: Sequence[Record] = RANKED, **outcomes: Outcome) -> tuple[list[st
     return asked, soak
 
 
-def test_a_winner_that_holds_out_is_the_only_one_tried() -> None:
-    asked, soak = run()
-    assert asked == ["large_soak"]
+CRASH = FailureKind.CRASHED
+NAN = failure(FailureKind.NAN)
+OUT_OF_MEMORY = failure(FailureKind.OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "asked"),
+    [
+        pytest.param({}, "large", id="the winner, if it passes"),
+        pytest.param({"large": make(99)}, "large small", id="less memory after too much"),
+        pytest.param({"large": OUT_OF_MEMORY}, "large small", id="less memory after a lack of it"),
+        pytest.param({"large": NAN}, "large larger", id="the next best after another failure"),
+        pytest.param({"large": failure(CRASH)}, "large large", id="a crash twice"),
+        pytest.param(
+            {"large": failure(CRASH), "large__2": NAN}, "large large larger", id="but not thrice"
+        ),
+        *(
+            pytest.param(
+                {"large": failure(CRASH, Asides(under_way=aside))},
+                "large larger",
+                id=f"a crash in its own {aside.value} once",
+            )
+            for aside in Aside
+        ),
+    ],
+)
+def test_what_is_tried_after_each_outcome(outcomes: dict[str, Outcome], asked: str) -> None:
+    names, soak = run(RANKED, **outcomes)
+    assert names == [f"{name}_soak" for name in asked.split()]
     assert soak.best is not None
 
 
@@ -55,54 +81,27 @@ def test_the_trial_says_how_many_steps_it_makes() -> None:
     assert (trial.soak_steps, trial.final) == (6, False)
 
 
-@pytest.mark.parametrize("outcome", [make(99), failure(FailureKind.OUT_OF_MEMORY)])
-def test_after_too_much_memory_only_what_needs_less_is_tried(outcome: Outcome) -> None:
-    assert run(large=outcome)[0] == ["large_soak", "small_soak"]
-
-
-def test_a_smaller_micro_batch_is_tried_though_its_figure_of_memory_is_no_smaller() -> None:
+@pytest.mark.parametrize("peaks", [(40, 41), (None, None)], ids=["alike", "not known"])
+def test_if_memory_does_not_tell_a_smaller_micro_batch_is_tried(
+    peaks: tuple[int | None, int | None],
+) -> None:
     ranked = [
-        dataclasses.replace(
-            one,
-            trial=dataclasses.replace(
-                one.trial, candidate=Candidate(layout=Layout(micro_batch=micro))
-            ),
-        )
-        for one, micro in ((record("large", make(40)), 64), (record("small", make(41)), 4))
+        launch(trial_of(1, {"micro_batch": size}, name), measurement(1.0, peak=peak))
+        for name, size, peak in zip(("large", "small"), (64, 4), peaks, strict=True)
     ]
-    out = failure(FailureKind.OUT_OF_MEMORY)
-    assert run(ranked, large=out)[0] == ["large_soak", "small_soak"]
-
-
-def test_without_figures_of_memory_a_smaller_micro_batch_is_still_tried() -> None:
-    blind = [
-        dataclasses.replace(
-            one,
-            trial=dataclasses.replace(
-                one.trial, candidate=Candidate(layout=Layout(micro_batch=size))
-            ),
-            outcome=dataclasses.replace(make(1), memory=None),
-        )
-        for one, size in zip(RANKED, (4, 8, 2), strict=True)
-    ]
-    asked = run(blind, large=failure(FailureKind.OUT_OF_MEMORY))[0]
-    assert asked == ["large_soak", "small_soak"]
-
-
-def test_after_another_failure_the_next_best_is_tried() -> None:
-    assert run(large=failure(FailureKind.NAN))[0] == ["large_soak", "larger_soak"]
+    assert run(ranked, large=OUT_OF_MEMORY)[0] == ["large_soak", "small_soak"]
 
 
 def test_where_nothing_holds_out_that_is_an_error() -> None:
-    nan = failure(FailureKind.NAN)
-    _, soak = run(large=nan, larger=nan, small=nan)
+    _, soak = run(large=NAN, larger=NAN, small=NAN)
     reason = soak.stop_reason()
     assert reason is not None
     assert (soak.best, reason.is_error) == (None, True)
 
 
-def test_the_records_of_an_earlier_session_are_not_repeated() -> None:
-    _, before = run(large=failure(FailureKind.NAN))
+@pytest.mark.parametrize("outcome", [NAN, failure(CRASH)], ids=["next", "second attempt"])
+def test_the_records_of_an_earlier_session_are_not_repeated(outcome: Outcome) -> None:
+    _, before = run(large=outcome)
     again = Soak(RANKED, steps=6)
     for known in before.records:
         again.tell(known)
@@ -120,7 +119,7 @@ def test_98_percent_of_memory_are_allowed_and_no_more() -> None:
 
 
 def test_the_report_names_who_was_refused_and_why() -> None:
-    found = report_soaks(run(large=failure(FailureKind.NAN))[1].records)
+    found = report_soaks(run(large=NAN)[1].records)
     assert [refusal_text(one) for one in found.refused] == [
         "large failed its verification run (nan: it did)."
     ]
@@ -142,9 +141,6 @@ def test_the_number_of_steps_is_bounded_in_seconds_unless_it_is_given(
     assert verification_steps(asked, step_s=step_s, time_s=10.0) == expected
 
 
-CRASH = FailureKind.CRASHED
-
-
 def with_own(name: str, number: int) -> Record:
     trial = dataclasses.replace(record(name, make(50)).trial, number=number)
     return Record(trial=trial, outcome=make(50), wall_s=1.0)
@@ -153,71 +149,44 @@ def with_own(name: str, number: int) -> Record:
 WITH_OWN = tuple(with_own(name, number) for number, name in zip((3, 2, 1, 0), "abco", strict=True))
 
 
-def test_where_two_fail_alike_and_the_users_own_too_nothing_else_is_tried() -> None:
-    nan = failure(FailureKind.NAN)
-    asked, soak = run(WITH_OWN, a=nan, b=nan, o=nan)
-    assert asked == ["a_soak", "b_soak", "o_soak"]
+@pytest.mark.parametrize(
+    ("order", "outcomes", "asked"),
+    [
+        pytest.param(1, dict.fromkeys("abo", NAN), "a b o", id="two alike, then the users own"),
+        pytest.param(1, dict.fromkeys("ab", NAN), "a b o", id="which passes"),
+        pytest.param(-1, dict.fromkeys("oc", NAN), "o c", id="the users own among the two"),
+        pytest.param(
+            1, {"a": NAN, "b": failure(FailureKind.STALLED)}, "a b c", id="two of two kinds"
+        ),
+    ],
+)
+def test_after_two_failures_alike_only_the_users_own_is_tried(
+    order: int, outcomes: dict[str, Outcome], asked: str
+) -> None:
+    names, soak = run(WITH_OWN[::order], **outcomes)
+    assert names == [f"{name}_soak" for name in asked.split()]
+    whatever = report_soaks(soak.records).whatever
+    assert (whatever is not None) == ("o" in outcomes)
+    assert (soak.best is not None) == ("o" not in outcomes)
+
+
+def test_a_script_that_fails_in_any_configuration_is_named() -> None:
+    _, soak = run(WITH_OWN, a=NAN, b=NAN, o=NAN)
     text = refused_text(report_soaks(soak.records))
     assert "whatever the configuration, yours too (nan: it did)" in text
 
 
-def test_the_users_own_among_two_that_fail_alike_says_enough() -> None:
-    nan = failure(FailureKind.NAN)
-    assert run(WITH_OWN[::-1], o=nan, c=nan)[0] == ["o_soak", "c_soak"]
-
-
-def test_where_two_fail_alike_and_the_users_own_passes_it_is_the_choice() -> None:
-    nan = failure(FailureKind.NAN)
-    asked, soak = run(WITH_OWN, a=nan, b=nan)
-    assert asked == ["a_soak", "b_soak", "o_soak"]
-    assert soak.best is not None
-    assert soak.best.trial.number == 0
-    assert report_soaks(soak.records).passed
-
-
-def test_failures_of_two_kinds_say_nothing_of_the_script() -> None:
-    outcomes = {"a": failure(FailureKind.NAN), "b": failure(FailureKind.STALLED)}
-    assert run(WITH_OWN, **outcomes)[0] == ["a_soak", "b_soak", "c_soak"]
-
-
-def test_who_crashes_with_what_was_moved_is_tried_once_more_without() -> None:
-    asked, soak = run(large=failure(CRASH))
-    assert asked == ["large_soak", "large_soak"]
-    assert [told.trial.attempt for told in soak.records] == [1, 2]
-
-
 def test_a_second_attempt_that_passes_is_no_refusal_and_says_what_it_left_out() -> None:
-    found = report_soaks(run(large=failure(CRASH))[1].records)
+    _, soak = run(large=failure(CRASH))
+    assert [told.trial.attempt for told in soak.records] == [1, 2]
+    found = report_soaks(soak.records)
     assert (found.passed, found.refused, found.as_trial) == (True, (), failure(CRASH).failure)
 
 
 def test_a_second_attempt_that_fails_is_refused_once() -> None:
-    asked, soak = run(large=failure(CRASH), large__2=failure(FailureKind.NAN))
-    assert asked == ["large_soak", "large_soak", "larger_soak"]
-    found = report_soaks(soak.records)
-    assert [(one.name, one.failure) for one in found.refused] == [
-        ("large", failure(FailureKind.NAN).failure)
-    ]
+    found = report_soaks(run(large=failure(CRASH), large__2=NAN)[1].records)
+    assert [(one.name, one.failure) for one in found.refused] == [("large", NAN.failure)]
     assert found.as_trial is None
-
-
-@pytest.mark.parametrize("aside", list(Aside))
-def test_who_crashes_in_its_own_evaluation_or_checkpoint_is_refused_at_once(aside: Aside) -> None:
-    outcome = failure(CRASH, Asides(under_way=aside))
-    assert run(large=outcome)[0] == ["large_soak", "larger_soak"]
-
-
-def test_out_of_memory_is_never_blamed_on_what_was_moved() -> None:
-    asked, _ = run(large=failure(FailureKind.OUT_OF_MEMORY))
-    assert asked == ["large_soak", "small_soak"]
-
-
-def test_a_second_attempt_of_an_earlier_session_is_not_made_again() -> None:
-    _, before = run(large=failure(CRASH))
-    again = Soak(RANKED, steps=6)
-    for known in before.records:
-        again.tell(known)
-    assert again.ask(1, 0.0) == ()
 
 
 def test_a_soak_has_fewer_steps_where_time_is_short() -> None:
@@ -241,7 +210,7 @@ def test_a_crash_stands_where_a_second_attempt_would_be_shorter() -> None:
     (trial,) = soak.ask(1, 0.0)
     soak.tell(Record(trial=trial, outcome=failure(CRASH), wall_s=30.0))
     assert soak.ask(1, 150.0) == ()
-    assert (soak.stop_reason() is None, soak.lacks_time) == (False, None)
+    assert soak.stop_reason() is not None
     found = report_soaks(soak.records)
     assert (found.passed, [one.name for one in found.refused]) == (False, ["large"])
 
@@ -255,16 +224,3 @@ def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> Non
     assert soak.choice is not None
     assert soak.choice.trial.name == "large"
     assert soak.stop_reason() is not None
-
-
-@pytest.mark.parametrize(
-    ("batches", "number", "said"), [(9, 1, True), (10, 1, False), (9, 0, False), (None, 1, False)]
-)
-def test_another_batch_that_leaves_few_steps_an_epoch_is_named(
-    batches: int | None, number: int, said: bool
-) -> None:
-    outcome = dataclasses.replace(make(50), asides=Asides(epoch_batches=batches))
-    one = record("x_soak", outcome)
-    one = dataclasses.replace(one, trial=dataclasses.replace(one.trial, number=number))
-    found = report_soaks([one]).few_steps
-    assert found == (FewSteps(global_batch=1, steps=9) if said else None)

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
 from autoconf_launch.autotuner.search import drift
 from autoconf_launch.autotuner.search.repeats import at_level
-from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record
+from autoconf_launch.autotuner.space import (
+    FailedTrial,
+    Measurement,
+    Outcome,
+    Record,
+)
 from autoconf_launch.core import Failure, FailureKind
 
 from ..builders import launch, measurement, trial_of
@@ -40,18 +45,8 @@ def again(record: Record, after: int, outcome: Outcome, *, doubted: bool = False
     return Record(trial=what, outcome=outcome, wall_s=1.0)
 
 
-def without_drift(records: tuple[Record, ...], repeats: list[Record]) -> tuple[Record, ...]:
-    return drift(records, repeats).records
-
-
 def seconds(records: tuple[Record, ...]) -> list[float]:
     return [record.measurement.mean_step_s for record in records if record.measurement]
-
-
-@given(st.lists(SECONDS, min_size=1, max_size=8))
-def test_without_a_repeat_nothing_is_corrected(times: list[float]) -> None:
-    records = trials(*times)
-    assert without_drift(records, []) == records
 
 
 @given(st.lists(SECONDS, min_size=2, max_size=8), st.floats(0.95, 1.05), st.data())
@@ -61,53 +56,46 @@ def test_repeats_that_agree_correct_nothing(
     records = trials(*times)
     place = data.draw(st.integers(0, len(records) - 1))
     repeat = again(records[place], len(records), steps_of(factor * times[place]))
-    found = without_drift(records, [repeat])
-    assert all(one is other for one, other in zip(found, records, strict=True))
+    assert drift(records, [repeat]).records == drift(records, []).records == records
 
 
-@given(st.lists(SECONDS, min_size=3, max_size=8), st.floats(0.1, 10.0))
-def test_order_and_number_of_trials_stay(times: list[float], factor: float) -> None:
+@pytest.mark.parametrize(
+    ("times", "repeats", "now"),
+    [
+        pytest.param((1.0, 1.0, LOADED), [(0, LOADED)], LOADED, id="a load at the end"),
+        pytest.param((1.0, LOADED, 1.0), [(0, LOADED), (0, 1.0)], 1.0, id="a load that is over"),
+        pytest.param((1.0, 1.0, 1.0), [(1, LOADED)], 1.0, id="of the baseline only"),
+    ],
+)
+def test_the_last_repeat_of_the_baseline_shows_the_level_and_corrects_no_trial(
+    times: tuple[float, ...], repeats: list[tuple[int, float]], now: float
+) -> None:
     records = trials(*times)
-    found = without_drift(records, [again(records[0], 2, steps_of(factor * times[0]))])
-    assert [record.trial for record in found] == [record.trial for record in records]
-
-
-def test_a_load_corrects_no_trial_and_is_the_level_of_the_baselines_last_repeat() -> None:
-    records = trials(1.0, 1.0, LOADED, LOADED)
-    found = drift(records, [again(records[0], 4, steps_of(LOADED))])
+    found = drift(records, [again(records[n], 3, steps_of(s)) for n, s in repeats])
     assert found.records == records
-    assert math.exp(found.now) == pytest.approx(LOADED, rel=0.1)
-    records = trials(1.0, 1.0, LOADED, 1.0)
-    repeats = [
-        again(records[0], 3, steps_of(LOADED)),
-        again(records[0], 4, steps_of(1.0)),
-    ]
-    assert drift(records, repeats).now == 0.0
-    records = trials(1.0, 1.0, 1.0)
-    assert drift(records, [again(records[1], 3, steps_of(LOADED))]).now == 0.0
+    assert math.exp(found.now) == pytest.approx(now, rel=0.1)
 
 
-def test_a_surprise_counts_as_it_was_the_second_time_if_that_contradicts_it() -> None:
-    records = trials(1.0, 1.0, LOADED, 1.0)
-    found = drift(records, [again(records[2], 4, steps_of(1.0), doubted=True)])
-    assert seconds(found.records) == pytest.approx([1.0] * 4)
-    assert [repeat.trial.name for _, repeat in found.doubted] == ["t2_again"]
-    assert (
-        without_drift(records, [again(records[2], 3, steps_of(LOADED), doubted=True)]) == records
-    )
-    records = trials(1.0, 2.0)
-    assert without_drift(records, [again(records[1], 2, CRASH)]) == records
-    records = trials(1.0, 1.0, LOADED, 1.0, 1.0, 9.0, 1.0)
-    repeat = again(records[2], 3, steps_of(1.0), doubted=True)
-    for count in range(3, 8):
-        assert drift(records[:count], [repeat]).doubted == ((records[2], repeat),)
-
-
-@pytest.mark.parametrize(("trial_s", "repeat_s"), [(LOADED, 1.0), (0.5, 1.0)])
-def test_a_repeat_that_contradicts_a_surprise_counts(trial_s: float, repeat_s: float) -> None:
-    records = trials(1.0, 1.0, trial_s, 1.0)
-    found = drift(records, [again(records[2], 4, steps_of(repeat_s), doubted=True)])
-    assert seconds(found.records) == pytest.approx([1.0, 1.0, repeat_s, 1.0])
+@pytest.mark.parametrize(
+    ("trial_s", "repeat_s", "counts_s"),
+    [
+        pytest.param(LOADED, 1.0, 1.0, id="too slow"),
+        pytest.param(0.5, 1.0, 1.0, id="too fast"),
+        pytest.param(LOADED, LOADED, LOADED, id="confirmed"),
+        pytest.param(LOADED, None, LOADED, id="the repeat failed"),
+    ],
+)
+def test_a_repeat_that_contradicts_a_surprise_counts_in_its_place(
+    trial_s: float, repeat_s: float | None, counts_s: float
+) -> None:
+    records = trials(1.0, 1.0, trial_s, 1.0, 1.0, 9.0, 1.0)
+    outcome = CRASH if repeat_s is None else steps_of(repeat_s)
+    repeat = again(records[2], 3, outcome, doubted=True)
+    for count in range(3, 8):  # trials after it do not change that
+        found = drift(records[:count], [repeat])
+        assert seconds(found.records)[2] == pytest.approx(counts_s)
+        assert bool(found.doubted) == (counts_s != trial_s)
+        assert bool(found.failed) == (repeat_s is None)
 
 
 @given(st.floats(-3.0, 3.0))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, NORMAL
 from autoconf_launch.autotuner.playoff import choose_contenders
 from autoconf_launch.autotuner.search import SearchLimits, Study
 from autoconf_launch.autotuner.space import (
@@ -110,7 +110,7 @@ def test_a_search_of_four_trials_repeats_one_launch_at_most() -> None:
 def test_on_a_quiet_machine_repeats_take_a_small_share_of_the_time() -> None:
     found = [search(Machine(seed)) for seed in range(20)]
     assert all(study.repeats for study in found)
-    assert fmean(map(share, found)) <= 0.15
+    assert fmean(map(share, found)) <= 0.16
 
 
 def test_the_baseline_is_repeated_before_any_other() -> None:
@@ -134,7 +134,9 @@ def test_on_a_quiet_machine_nothing_is_corrected() -> None:
 def miss(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
     seen = study.seen
-    finalists = choose_contenders(seen.compared, THROUGHPUT, 3, seen.noise, study.repeats)
+    finalists = choose_contenders(
+        seen.compared, THROUGHPUT, NORMAL, seen.noise, study.repeats, side_by_side=True
+    )
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0
 

@@ -6,7 +6,12 @@ import pytest
 
 from autoconf_launch.autotuner.search import drift
 from autoconf_launch.autotuner.search.repeats import Repeats, is_surprise
-from autoconf_launch.autotuner.space import OBJECTIVES, Conditions, GpuState, Record
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    Conditions,
+    GpuState,
+    Record,
+)
 from autoconf_launch.core import Layout
 
 from ..builders import launch, measurement, trial_of
@@ -29,18 +34,20 @@ def as_predicted(*seconds: float) -> list[Record]:
 OTHERS = as_predicted(2.0, 1.5, 1.2, 1.1, 1.0)
 
 
-def test_only_promising_trials_far_from_their_prediction_are_surprises() -> None:
-    assert not is_surprise(trial(5, 0.9, 0.9), OTHERS, THROUGHPUT)
-    assert not is_surprise(trial(5, 2.0, 5.0), OTHERS, THROUGHPUT)
-    assert not is_surprise(trial(5, 6.0, 2.0), OTHERS, THROUGHPUT)
-    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
-    others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
-    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
-
-
-@pytest.mark.parametrize("factor", [0.4, 2.5])
-def test_a_promising_one_far_off_is_a_surprise_in_either_direction(factor: float) -> None:
-    assert is_surprise(trial(5, 0.9, factor * 0.9), OTHERS, THROUGHPUT)
+@pytest.mark.parametrize(
+    ("predicted_s", "step_s", "surprises"),
+    [
+        pytest.param(0.9, 0.9, False, id="as predicted"),
+        pytest.param(0.9, 0.36, True, id="promising and faster still"),
+        pytest.param(0.9, 2.25, True, id="promising but slow"),
+        pytest.param(2.0, 5.0, False, id="slow and slower still"),
+        pytest.param(6.0, 2.0, False, id="faster but still behind"),
+    ],
+)
+def test_a_trial_far_off_that_is_or_should_be_the_best_is_a_surprise(
+    predicted_s: float, step_s: float, surprises: bool
+) -> None:
+    assert is_surprise(trial(5, predicted_s, step_s), OTHERS, THROUGHPUT) == surprises
 
 
 @pytest.mark.parametrize(("predicted", "surprises"), [(True, True), (False, False)])
@@ -48,6 +55,15 @@ def test_one_trial_and_predictions_let_expect_something(predicted: bool, surpris
     pair = [OTHERS[0], trial(5, 0.9, 5.0)]
     known, new = pair if predicted else [replace(one, prediction=None) for one in pair]
     assert is_surprise(new, [known], THROUGHPUT) == surprises
+
+
+def test_nothing_can_be_expected_of_the_first() -> None:
+    assert not is_surprise(OTHERS[0], [], THROUGHPUT)
+
+
+def test_predictions_that_are_all_off_by_the_same_surprise_nobody() -> None:
+    others = [trial(n, 0.1 * s, s) for n, s in enumerate((2.0, 1.5, 1.2, 1.1, 1.0))]
+    assert not is_surprise(trial(5, 0.09, 0.9), others, THROUGHPUT)
 
 
 IDLE, POWER_CAP, HOT, POWER_BRAKE = 0x1, 0x4, 0x20, 0x80

@@ -14,12 +14,11 @@ parser.add_argument("--step-s", type=float, default=0.0)
 parser.add_argument("--sample-s", type=float, default=0.005)
 parser.add_argument("--evaluation-s", type=float, default=60.0)
 parser.add_argument("--lr", type=float, default=0.01)
-parser.add_argument("--scale-lr", action="store_true")
 arguments = parser.parse_args()
 
 data = TensorDataset(torch.randn(arguments.samples, 8), torch.randn(arguments.samples, 1))
 model = torch.nn.Linear(8, 1)
-rate = arguments.lr * arguments.batch_size / 4 if arguments.scale_lr else arguments.lr
+rate = arguments.lr
 optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 loader = DataLoader(data, batch_size=arguments.batch_size, shuffle=True)
 for _ in range(arguments.epochs):

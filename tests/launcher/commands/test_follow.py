@@ -16,8 +16,8 @@ from autoconf_launch.launcher.events import Event, RoundFinished, TrialFinished,
 from autoconf_launch.launcher.results import Journal, read_results
 from autoconf_launch.launcher.results.lease import Lease
 
+from ...autotuner.playoff.played import steps_of
 from ...autotuner.playoff.test_decision import SLOW_BASELINE, rounds
-from ...autotuner.playoff.test_playoff import steps_of
 from ..report.fixed import RECORDS, write_folder
 
 

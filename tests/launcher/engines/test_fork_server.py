@@ -118,10 +118,6 @@ def test_a_plain_launch_is_spawned(warm: Nursery) -> None:
     assert not warm.was_forked(plan)
 
 
-def test_a_launch_that_is_to_be_fresh_is_spawned(warm: Nursery) -> None:
-    assert not warm.was_forked(replace(warm.plan(FORKED), fresh=True))
-
-
 @pytest.mark.parametrize("name", ["OMP_PROC_BIND", "MALLOC_ARENA_MAX", "LD_PRELOAD", "ODD"])
 def test_other_variables_that_act_at_a_start_are_not_served_by_the_same_fork_server(
     warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch

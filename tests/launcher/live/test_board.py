@@ -71,7 +71,7 @@ def test_a_budget_counts_from_the_commands_start_and_bounds_what_is_left() -> No
     for event in events():
         made.take(event)
     made.session_s = 75.0
-    assert made.headline() == "1:15 · 4 to 25 s left · 75 % of the budget (1:40)"
+    assert made.headline() == "1:15 · 3 to 25 s left · 75 % of the budget (1:40)"
 
 
 def test_a_finished_study_says_so() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.playoff import Playoff, choose_contenders
 from autoconf_launch.autotuner.search import SearchLimits, StopKind, Study
 from autoconf_launch.autotuner.space import AutotuningSettings, FailedTrial, Record
@@ -154,7 +155,9 @@ def finals_of(
     study: Study, journal: Journal, contents: JournalContents
 ) -> tuple[Playoff, list[LaunchPlan]]:
     """Measure the best again; the plans that were submitted."""
-    chosen = choose_contenders(study.records, study.objective, 3, study.seen.noise)
+    chosen = choose_contenders(
+        study.records, study.objective, EFFORTS["thorough"], study.seen.noise, side_by_side=True
+    )
     finals = Playoff(chosen, study.objective, noise=study.seen.noise)
     again = [
         replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))

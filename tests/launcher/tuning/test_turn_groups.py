@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.measurement import PRIOR
-from autoconf_launch.autotuner.playoff import Playoff
+from autoconf_launch.autotuner.measurement import EFFORTS, PRIOR
+from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     FailedTrial,
@@ -109,7 +109,8 @@ class Played:
 def play(folder: Path, *first: Outcome, reported: bool = True) -> Played:
     """``first`` is what the first launches of the third one come to; all else goes well."""
     searched = [Record(trial=trial(n), outcome=SAME, wall_s=1.0) for n in range(3)]
-    played = Played(Playoff(searched, OBJECTIVES["throughput"], noise=PRIOR))
+    budget = PlayoffBudget(effort=EFFORTS["thorough"])
+    played = Played(Playoff(searched, OBJECTIVES["throughput"], noise=PRIOR, budget=budget))
     answers = []
     for record in searched:
         name = f"{record.trial.name}_final"
@@ -150,7 +151,7 @@ def test_who_fails_in_a_group_and_alone_is_left_out_of_the_others_group(tmp_path
 def test_who_fails_in_a_group_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
     finals = play(tmp_path, LOST, LOST).finals
     assert finals.rounds > 1
-    assert all(len(contender.rounds) == finals.rounds for contender in finals.contenders[:-1])
+    assert all(len(contender.rounds) == finals.rounds for contender in finals.seen.contenders[:-1])
 
 
 def test_where_a_group_is_to_blame_launches_follow_each_other(tmp_path: Path) -> None:
