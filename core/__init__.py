@@ -16,6 +16,7 @@ from .equations import (
     pareto_front,
 )
 from .errors import (
+    SECRETS_VARIABLE,
     AutoconfError,
     ConfigError,
     Failure,

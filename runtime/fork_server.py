@@ -1,4 +1,9 @@
-"""A process that has imported torch and forks the ranks of short launches."""
+"""A process that has imported torch and forks the ranks of short launches.
+
+For an external script it has also imported what the script imports first, by the launcher's
+list. Its ranks arm the probe before the script begins; modules that a rank of a new interpreter
+would have imported after that get the probe's functions in place of those that they hold.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +19,19 @@ import runpy
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from autoconf_launch.core import JOB_VARIABLE
 
+from .injected import sitecustomize
+
+_INJECTED: Any = sitecustomize  # it has no types
 _MODULE_FLAG = "-m"
 PRELOADED = (
     "autoconf_launch.runtime.engine.engine",
@@ -31,6 +39,8 @@ PRELOADED = (
     "torch.distributed.optim",
 )
 """Modules that every rank of ours imports; none of them computes."""
+_BY_EVERY_SCRIPT = ("torch._dynamo",)
+"""Modules that any script imports with its first optimizer."""
 _LONGEST_NAME = 256
 _ENVIRON_START = 47
 """Index of ``env_start`` behind the name in ``/proc/PID/stat`` (proc(5), field 50)."""
@@ -42,12 +52,20 @@ def main() -> Callable[[], None]:
     requests.set_inheritable(False)
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     agent = _load(sys.argv[2])
-    _import_all()
+    names = sys.argv[4:]
+    with _imports() as imports:
+        if names:
+            _INJECTED.load_probe()
+            imports.begin_later()
+        for name in (*names, *_BY_EVERY_SCRIPT) if names else PRELOADED:
+            _import(name)
     _outlive_parent(agent)
     _end_threads_of_libraries()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for agents
     rank = _serve(requests, agent)
-    return functools.partial(run_program, rank)
+    if names:
+        os.environ.update(imports.variables)
+    return functools.partial(run_program, rank, imports.later)
 
 
 def _outlive_parent(agent: Any) -> None:
@@ -79,18 +97,52 @@ def _load(path: str) -> Any:
     return module
 
 
-def _import_all() -> None:
-    """Import, and keep the collector of every fork away from the present objects.
+class _Imports:
+    """Effects of the imports.
+
+    Attributes:
+        later: modules that a new interpreter imports after it has armed the probe.
+        variables: variables that modules have set.
+    """
+
+    def __init__(self) -> None:
+        self._modules = set(sys.modules)
+        self._variables = dict(os.environ)
+        self.later: tuple[str, ...] = ()
+        self.variables: dict[str, str] = {}
+
+    def begin_later(self) -> None:
+        self._modules = set(sys.modules)
+
+    def end(self) -> None:
+        self.later = tuple(sys.modules.keys() - self._modules)
+        self.variables = dict(os.environ.items() - self._variables.items())
+
+
+@contextlib.contextmanager
+def _imports() -> Iterator[_Imports]:
+    """Keep the collector of every fork away from the objects that are made meanwhile.
 
     A fork would copy each page that a collection touches, and its end would take a second.
     """
     gc.disable()
     # Modules may ask at their import whether there is a GPU; CUDA's own answer would start it.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    for name in PRELOADED:
-        importlib.import_module(name)
+    imports = _Imports()
+    yield imports
+    imports.end()
     gc.freeze()
     gc.enable()
+
+
+def _import(name: str) -> None:
+    """Import ``module``, or ``module:name`` as ``from module import name`` does.
+
+    An error is left to the script, which meets it again.
+    """
+    module, _, attribute = name.partition(":")
+    with contextlib.suppress(Exception):
+        getattr(__import__(module, fromlist=[attribute or "__name__"]), attribute or "__name__")
 
 
 def _end_threads_of_libraries() -> None:
@@ -179,8 +231,13 @@ def become_fresh(rank: dict[str, Any]) -> None:
     importlib.invalidate_caches()
 
 
-def run_program(rank: dict[str, Any]) -> None:
-    """Run the script or module as ``__main__``, to be called with nothing above it."""
+def run_program(rank: dict[str, Any], later: Iterable[str] = ()) -> None:
+    """Run the script or module as ``__main__``, to be called with nothing above it.
+
+    ``later`` are the modules that it would import with the probe armed.
+    """
+    if _INJECTED.is_asked():
+        _arm_before(later)
     argv = [str(part) for part in rank["argv"]]
     sys.orig_argv = argv
     sys.argv = argv[2:]
@@ -215,6 +272,30 @@ def _run_script(module: ModuleType, path: str) -> None:
         failed = True
     if failed:
         sys.exit(1)
+
+
+def _arm_before(later: Iterable[str]) -> None:
+    """Arm the probe, and let modules hold its functions as if they were imported only now."""
+    before = {name: _functions(module) for name, module in tuple(sys.modules.items())}
+    _INJECTED.arm()
+    stands = {
+        function: getattr(sys.modules[name], attribute)
+        for name, functions in before.items()
+        for attribute, function in functions.items()
+        if getattr(sys.modules[name], attribute, function) is not function
+    }
+    for name in later:
+        for attribute, function in before.get(name, {}).items():
+            if (stand := stands.get(function)) is not None:
+                setattr(sys.modules[name], attribute, stand)
+
+
+def _functions(module: ModuleType) -> dict[str, FunctionType | BuiltinFunctionType]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType | BuiltinFunctionType)
+    }
 
 
 def _first_path(argv: list[str], folder: str) -> str:

@@ -17,9 +17,9 @@ FEWEST_TIMED = 2
 _WARM_UP = math.log(1.25)
 """Slowdown of a warm-up step against the steps that count, as measured; a logarithm."""
 _Z = 1.96
-_SMALL = 0.56
-"""Error of a mean over the noise between launches at which more steps tell little: both together
-are then 15 % above the noise between launches."""
+_SMALL = 0.61
+"""Error of a trial's steps, over the noise between launches, that more steps hardly improve: both
+together are then 17 % above the latter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

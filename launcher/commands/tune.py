@@ -46,7 +46,7 @@ from ..hosts import (
     why_not_in_turn,
 )
 from ..interrupts import stopping_on_signals
-from ..launch import plan_launch, printed_error
+from ..launch import forked_imports, plan_launch, printed_error
 from ..report import (
     TF32_SWITCH,
     crash_text,
@@ -409,9 +409,9 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
 
 
 def _trial_engine(job: TuningJob, listener: Listener) -> LaunchEngine:
-    """The engine of the trials; on this machine, ranks of our own runtime in Python are forked."""
-    ours = not job.dialect.is_external and job.request.kind != "program"
-    return trial_engine(job.request, job.cluster, listener, forks=ours)
+    """The engine of the trials; on this machine, ranks in Python are forked if they can be."""
+    imports = forked_imports(job.request, is_ours=not job.dialect.is_external)
+    return trial_engine(job.request, job.cluster, listener, imports=imports)
 
 
 def _conclude(

@@ -18,7 +18,7 @@ from .base import (
 
 if TYPE_CHECKING:
     from .folder_line import FolderLine
-    from .fork_server import ForkServerEngine
+    from .fork_server import ForkServerEngine, early_fork_server
     from .hosts_job import HostsJob
     from .line import HostLine, wait_text
     from .local import LocalEngine, LocalJob
@@ -29,7 +29,7 @@ else:
     __getattr__ = attach(
         __name__,
         {
-            ".fork_server": "ForkServerEngine",
+            ".fork_server": "ForkServerEngine early_fork_server",
             ".folder_line": "FolderLine",
             ".hosts_job": "HostsJob",
             ".line": "HostLine wait_text",

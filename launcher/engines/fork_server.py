@@ -1,7 +1,8 @@
 """Runs plans on this machine by forking a process that has imported torch.
 
 Short trials spend most of their time on importing torch. A fork server (``runtime/fork_server``)
-imports it once and forks for each job an agent, which forks the ranks. A job's environment,
+imports it once, for an external script with what the script imports first, and forks for each
+job an agent, which forks the ranks. A job's environment,
 supervision and end are as with :class:`~.local.LocalEngine`, which also runs jobs that cannot be
 forked, that a fork server refuses, or that it did not live to start.
 """
@@ -15,11 +16,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE, Failure
+from autoconf_launch.core import (
+    JOB_VARIABLE,
+    PROBE_VARIABLE,
+    SECRETS_VARIABLE,
+    TASK_VARIABLE,
+    Failure,
+)
 
+from ..dialects import DATALOADER_BATCH_VARIABLE
 from ..events import Note
 from ..launch import agent, how_it_died
 from ..machine import HIP_VISIBLE, ORDER, VISIBLE
@@ -50,7 +58,7 @@ _OF_A_RANK = frozenset(
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
         *(VISIBLE, HIP_VISIBLE, ORDER, TASK_VARIABLE, JOB_VARIABLE, "TORCHINDUCTOR_CACHE_DIR"),
-        *TRACKER_FOLDERS,
+        *(PROBE_VARIABLE, DATALOADER_BATCH_VARIABLE, SECRETS_VARIABLE, *TRACKER_FOLDERS),
     }
 )
 """Variables that nothing reads at its import. All others must be equal for a fork server to serve:
@@ -58,15 +66,16 @@ OMP_*, allocators, LD_* and PYTHON* act when a process starts."""
 
 _ROOM_FOR_NAME = "0" * 32
 
-_ServerKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-"""Folder to start in, which matters to a relative PYTHONPATH, and variables that act there."""
+_ServerKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
+"""Folder to start in, which matters to a relative PYTHONPATH, variables that act there, and
+imports."""
 
 
 class ForkServer:
     """A process to fork; requests are accepted while it still starts."""
 
     def __init__(self, key: _ServerKey) -> None:
-        folder, variables = key
+        folder, variables, imports = self.key = key
         self.has_answered = False
         self._was_silent = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,6 +84,7 @@ class ForkServer:
                 (
                     *(sys.executable, "-u", "-c", _BOOT),
                     *(str(theirs.fileno()), agent.__file__, str(os.getpid())),
+                    *imports,
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -117,6 +127,43 @@ class ForkServer:
         self._process.wait()
 
 
+_EARLY = list[ForkServer]()
+"""The server that was started before there was a plan, until the first plan."""
+
+
+@contextlib.contextmanager
+def early_fork_server(
+    variables: Mapping[str, str], folder: str, imports: tuple[str, ...]
+) -> Iterator[None]:
+    """Import torch while the command itself still imports and reads.
+
+    The first plan of a :class:`ForkServerEngine` takes this server over if its ranks are started
+    in the same folder with the same variables; otherwise the server ends.
+    """
+    with contextlib.suppress(OSError):
+        if sys.platform == "linux":
+            _EARLY.append(ForkServer(_server_key(variables, folder, imports)))
+    try:
+        yield
+    finally:
+        _take_early(None)
+
+
+def _take_early(key: _ServerKey | None) -> ForkServer | None:
+    """The early server if it is for this key; else it ends."""
+    for early in (_EARLY.pop(),) if _EARLY else ():
+        if early.key == key:
+            return early
+        early.close()
+    return None
+
+
+def _server_key(variables: Mapping[str, str], folder: str, imports: tuple[str, ...]) -> _ServerKey:
+    acting = tuple(sorted(item for item in variables.items() if item[0] not in _OF_A_RANK))
+    parts = variables.get("PYTHONPATH", "/").split(os.pathsep)
+    return "/" if all(part.startswith("/") for part in parts) else folder, acting, imports
+
+
 class ForkServerEngine(LocalEngine):
     """Forks the ranks of trials whose program is a Python script or module; ``close`` it.
 
@@ -124,8 +171,13 @@ class ForkServerEngine(LocalEngine):
     takes no longer than to spawn it would have.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, imports: tuple[str, ...] = (), **options: Any) -> None:
+        """``imports`` of the script; none: its ranks use our runtime.
+
+        See :func:`~autoconf_launch.launcher.script.leading_imports`.
+        """
         super().__init__(**options)
+        self._imports = imports
         self._fork_servers: dict[_ServerKey, ForkServer] = {}
         self._waiting: dict[str, tuple[ForkServer, float]] = {}
         self._replaced = 0
@@ -172,7 +224,7 @@ class ForkServerEngine(LocalEngine):
         self._bury(key)
         if key not in self._fork_servers and len(self._fork_servers) < MOST_FORK_SERVERS:
             with contextlib.suppress(OSError):
-                self._fork_servers[key] = ForkServer(key)
+                self._fork_servers[key] = _take_early(key) or ForkServer(key)
         return self._fork_servers.get(key)
 
     def _bury(self, key: _ServerKey) -> None:
@@ -193,16 +245,9 @@ class ForkServerEngine(LocalEngine):
         self._notify(Note(text=text, warning=True))
 
     def _key(self, plan: LaunchPlan) -> _ServerKey | None:
-        keys = {
-            tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))
-            for rank in plan.ranks
-        }
-        if len(keys) != 1:
-            return None
-        variables = keys.pop()
-        parts = dict(variables).get("PYTHONPATH", "/").split(os.pathsep)
-        anywhere = all(part.startswith("/") for part in parts)
-        return ("/" if anywhere else plan.working_directory, variables)
+        folder = plan.working_directory
+        keys = {_server_key(self._whole(rank), folder, self._imports) for rank in plan.ranks}
+        return keys.pop() if len(keys) == 1 else None
 
     def document(self, job: LocalJob) -> dict[str, Any]:
         """State all variables of each rank: a fork starts with its fork server's variables."""

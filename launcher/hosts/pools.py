@@ -22,24 +22,31 @@ def engine_for(
     cluster: ClusterSpec,
     listener: Listener | None = None,
     *,
-    forks: bool = False,
+    imports: tuple[str, ...] | None = None,
 ) -> LaunchEngine:
     """The engine of ``--launcher`` if it starts ranks of this launch, else this machine's.
 
-    ``forks``: ranks are Python with our runtime, so that this machine can fork them.
+    ``imports`` of ranks that this machine can fork, see :class:`ForkServerEngine`; None: it must
+    spawn them.
     """
     if engine_facts(request.remote.engine).queue or started_hosts(request, cluster):
         return _named_engine(request, listener)
-    return ForkServerEngine(listener=listener) if forks else LocalEngine(listener=listener)
+    if imports is None:
+        return LocalEngine(listener=listener)
+    return ForkServerEngine(imports=imports, listener=listener)
 
 
 def trial_engine(
-    request: LaunchRequest, cluster: ClusterSpec, listener: Listener | None, *, forks: bool
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    listener: Listener | None,
+    *,
+    imports: tuple[str, ...] | None,
 ) -> LaunchEngine:
     """The engine of a tune's trials, whose pool may have other hosts than a single launch."""
     if names_hosts(request.hosts, request.remote) and find_pool(request, cluster).is_on_hosts:
         return _named_engine(request, listener)
-    return engine_for(request, cluster, listener, forks=forks)
+    return engine_for(request, cluster, listener, imports=imports)
 
 
 def _named_engine(request: LaunchRequest, listener: Listener | None) -> LaunchEngine:

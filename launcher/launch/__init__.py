@@ -10,6 +10,8 @@ from .outcome import (
     signal_name,
 )
 from .planning import (
+    early_variables,
+    forked_imports,
     in_training,
     in_trial,
     plan_launch,

@@ -43,10 +43,11 @@ from ..machine import (
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest
 from ..results import read_file
-from ..script import ScriptSource
-from ..spelling import Dialect, Rendered, TrialNeeds
+from ..script import ScriptSource, leading_imports, plain_text
+from ..spelling import Dialect, Rendered, TrialNeeds, silent_variables
 
 INJECTED = Path(__file__).resolve().parents[2] / "runtime" / "injected"
+_DRIVERS_GPUS = Path("/proc/driver/nvidia/gpus")
 DEFAULT_PORT = 29500
 """The default of DeepSpeed and torch; hosts that are started by hand cannot agree on a free
 one."""
@@ -142,6 +143,29 @@ def _ranks_of(
     if request.alone and cores:
         return (replace(ranks[0], cores=tuple(core for own in cores for core in own)),)
     return ranks
+
+
+def forked_imports(request: LaunchRequest, *, is_ours: bool) -> tuple[str, ...] | None:
+    """Imports of ranks that may be forked; none for our own runtime, None: ranks are spawned."""
+    if request.kind == "program":
+        return None
+    if is_ours:
+        return ()
+    text = plain_text(Path(request.script)) if request.kind == "script" else ""
+    return leading_imports(text) or None
+
+
+def early_variables(request: LaunchRequest, *, is_ours: bool) -> dict[str, str]:
+    """The variables of a rank of this machine, as far as they are known before it is looked at.
+
+    A wrong number of threads costs only what was begun with it.
+    """
+    variables = {**os.environ, **dict(request.variables), **dict(silent_variables(""))}
+    named = variables.get("CUDA_VISIBLE_DEVICES")
+    gpus = len(named.split(",")) if named else len(list(_DRIVERS_GPUS.glob("*")))
+    ranks = request.processes if isinstance(request.processes, int) else gpus
+    variables.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // (ranks or 1))))
+    return variables if is_ours else variables | dict([search_path()])
 
 
 def _refuse_deaf(argv: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from .facts import (
 from .modules import (
     OwnSources,
     is_python,
+    leading_imports,
     module_problem,
     own_sources,
     plain_text,

@@ -21,6 +21,12 @@ from .facts import facts_of
 from .nodes import added_folders, syntax_tree
 
 _MOST_MODULES = 80
+_WITH_TORCH = frozenset({"torch", "transformers", "accelerate", "lightning", "pytorch_lightning"})
+_SAFE = _WITH_TORCH | {
+    *("numpy", "safetensors", "tokenizers", "huggingface_hub", "datasets", "peft", "trl"),
+    *("torchvision", "torchmetrics", "PIL", "tqdm", "yaml", "omegaconf"),
+}
+"""Packages whose import starts neither a thread nor CUDA and depends on no variable of a rank."""
 _MOST_STATEMENTS = 12
 """A file with more statements does work itself."""
 _MOST_HOPS = 3
@@ -44,6 +50,34 @@ class OwnSources:
     text: str = ""
     modules: tuple[str, ...] = ()
     is_whole: bool = True
+
+
+def leading_imports(text: str) -> tuple[str, ...]:
+    """What a script imports before anything else, as ``module`` or ``module:name``.
+
+    It ends before the first statement that may change a later import, or that imports something
+    else than known packages and the standard library; the latter's modules are left out. Empty if
+    torch is not imported by then.
+    """
+    tree = syntax_tree(text)
+    found = list[str]()
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        names = tuple(_imported_names(node))
+        packages = {name.partition(":")[0].partition(".")[0] for name in names}
+        if not names or packages - _SAFE - sys.stdlib_module_names:
+            break
+        found += names if packages & _SAFE else ()
+    packages = {name.partition(":")[0].partition(".")[0] for name in found}
+    return tuple(found) if packages & _WITH_TORCH else ()
+
+
+def _imported_names(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield from (f"{node.module}:{alias.name}" for alias in node.names if alias.name != "*")
 
 
 def plain_text(path: Path) -> str:

@@ -229,7 +229,7 @@ class OurRanks(Runner[SearchCandidate]):
         return opening_launches(self._folder.runs, launch, parts, listener, fresh=fresh)
 
     def _backend(self, listener: Listener) -> Backend:
-        return engine_for(self._request, self._cluster, listener, forks=True)
+        return engine_for(self._request, self._cluster, listener, imports=())
 
     def choose(self, points: _Some, runs: OpenRuns) -> Chosen[SearchCandidate]:
         question = self._question

@@ -98,11 +98,16 @@ def arm():
             raise RuntimeError(
                 f"the script's Python is {sys.version.split()[0]}, but the probe needs 3.10"
             )
-        if OwnFiles not in sys.meta_path:
-            sys.meta_path.insert(0, OwnFiles)
-        import_module(PACKAGE + ".runtime.probe").arm_probe()
+        load_probe().arm_probe()
     except Exception as error:
         leave_sign("broken", f"{type(error).__name__}: {error}")
+
+
+def load_probe():
+    """The probe's module, under its private name."""
+    if OwnFiles not in sys.meta_path:
+        sys.meta_path.insert(0, OwnFiles)
+    return import_module(PACKAGE + ".runtime.probe")
 
 
 def leave_sign(name, text):
@@ -132,9 +137,14 @@ def run_the_other():
         spec.loader.exec_module(module)
 
 
-if __name__ == "sitecustomize":
+def is_asked():
+    """True if the environment asks for the probe, which leaves its first sign."""
     if _PROBE_VARIABLE in os.environ:
         leave_sign("injected", sys.executable or "")
-    if _PROBE_VARIABLE in os.environ or _BATCH_VARIABLE in os.environ:
+    return _PROBE_VARIABLE in os.environ or _BATCH_VARIABLE in os.environ
+
+
+if __name__ == "sitecustomize":
+    if is_asked():
         sys.meta_path.insert(0, AfterTorch())
     run_the_other()

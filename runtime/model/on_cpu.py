@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import SUPPORTED_NODES, tree_map
 
 _IN_FP32 = (
     "acos",
@@ -126,12 +126,22 @@ class OnCpu(TorchFunctionMode):
         return result
 
     def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        places, named = tree_map(_on_cpu, (args, kwargs))
+        if any(map(_may_be_cuda, args)) or any(map(_may_be_cuda, kwargs.values())):
+            args, kwargs = tree_map(_on_cpu, (args, kwargs))
         if func in _SAME:
-            return places[0]
-        if func in _GROUPED and isinstance(places[1], FakeTensor):
-            return _product_of_groups(*places, **named)
-        return func(*places, **named)
+            return args[0]
+        if func in _GROUPED and isinstance(args[1], FakeTensor):
+            return _product_of_groups(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _may_be_cuda(value: Any) -> bool:
+    """True if the value, or one inside it, is on CUDA or names it; quicker than a replacement."""
+    if isinstance(value, Tensor):
+        return bool(value.is_cuda)
+    if isinstance(value, list | tuple):
+        return any(map(_may_be_cuda, value))
+    return isinstance(value, torch.device | str) or type(value) in SUPPORTED_NODES
 
 
 def _on_cpu(value: Any) -> Any:

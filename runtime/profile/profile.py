@@ -118,14 +118,15 @@ class Profiler:
             refusal = error
         self._meter.lift()
         try:
-            traced = _in_thread(partial(_trace, self._recipe, batch), timeout_s=_TRACE_TIMEOUT_S)
+            work = partial(_trace, self._recipe, batch, measured)
+            traced = _in_thread(work, timeout_s=_TRACE_TIMEOUT_S)
         except Exception as error:
             if measured is None:
                 raise refusal or error from None
             return replace(measured, notes=(f"{_UNTRACED}: {_summary(error)}",))
         if measured is None:
             return replace(traced, notes=(f"{_TOO_LARGE}: {_summary(refusal)}",))
-        return replace(measured, traced_peaks=traced.traced_peaks)
+        return traced
 
     def _measure(self, batch: Batch) -> ModelSpec:
         self._meter.enforce()
@@ -194,9 +195,12 @@ _UNTRACED = (
 _TOO_LARGE = "A real run of two samples does not fit, so none was timed"
 
 
-def _trace(recipe: TrainingParts, batch: Batch) -> ModelSpec:
-    from .trace import trace_model
+def _trace(recipe: TrainingParts, batch: Batch, measured: ModelSpec | None) -> ModelSpec:
+    """The measured model with traced peaks, or all that a trace tells."""
+    from .trace import trace_model, trace_peaks
 
+    if measured is not None:
+        return replace(measured, traced_peaks=trace_peaks(recipe.model, batch, recipe))
     return trace_model(
         recipe.model,
         batch,

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
 
 from autoconf_launch.core import Grade, ModelSpec, Precision
 from autoconf_launch.runtime.model import first_samples
@@ -217,3 +219,52 @@ def test_attention_on_cuda_keeps_no_scores_with_dropout_and_a_learned_bias() -> 
     scores = 4 * 4 * 256 * 256
     assert activation_bytes(Attends(0.1, biased=False)) == plain
     assert activation_bytes(Attends(0.1, biased=True)) < plain + scores
+
+
+class Keeps(nn.Module):
+    """Keeps a result in an attribute, so that the update begins with some of the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = self.first(x).relu()
+        loss: Tensor = self.second(self.kept).square().mean()
+        return loss
+
+
+def tracked_by_torch(samples: int) -> list[int]:
+    """Peaks of forward, backward, accumulation and update of a second step, by MemTracker."""
+    with FakeTensorMode():
+        fake = Keeps()
+        optimizer = torch.optim.AdamW(fake.parameters())
+        for parameter in fake.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        optimizer.zero_grad()
+        tracker, loss, peaks = MemTracker(), list[Tensor](), list[int]()
+        tracker.track_external(fake, optimizer)
+
+        def forward() -> None:
+            loss.append(fake(torch.empty(samples, 64)))
+
+        def backward() -> None:
+            torch.autograd.backward(loss.pop())
+
+        def both() -> None:
+            tracker.reset_mod_stats()
+            forward()
+            backward()
+
+        for run in (forward, backward, both, optimizer.step):
+            with tracker:
+                run()
+            peaks.append(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
+    return peaks
+
+
+def test_peaks_are_those_of_torchs_own_tracker() -> None:
+    found = trace_model(Keeps, torch.empty(1, 64), loss=lambda model, x: model(x)).traced_peaks
+    expected = [*tracked_by_torch(8), *tracked_by_torch(16)]
+    assert [peak.peak_bytes for peak in found] == expected

@@ -37,7 +37,7 @@ def test_quiet_steps_need_few_of_them() -> None:
 
 
 def test_noisier_steps_need_more_of_them() -> None:
-    noisier = replace(PRIOR, within=0.03)
+    noisier = replace(PRIOR, within=0.04)
     assert RULE.most_steps > RULE([1.0], None, noisier) > RULE([1.0], None, QUIET)
 
 

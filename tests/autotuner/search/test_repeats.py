@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, NORMAL
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
 from autoconf_launch.autotuner.playoff import choose_contenders
 from autoconf_launch.autotuner.search import SearchLimits, Study
 from autoconf_launch.autotuner.space import (
@@ -102,15 +102,21 @@ def share(study: Study) -> float:
     return sum(record.wall_s for record in study.repeats) / trials_s
 
 
-def test_a_search_of_four_trials_repeats_one_launch_at_most() -> None:
+def test_a_search_of_four_trials_hardly_ever_repeats_more_than_one_launch() -> None:
     counts = [len(search(Machine(seed), SearchLimits(trials=4)).repeats) for seed in range(10)]
-    assert max(counts) <= 1
+    assert sum(count > 1 for count in counts) <= 1
 
 
 def test_on_a_quiet_machine_repeats_take_a_small_share_of_the_time() -> None:
     found = [search(Machine(seed)) for seed in range(20)]
     assert all(study.repeats for study in found)
-    assert fmean(map(share, found)) <= 0.16
+    assert fmean(map(share, found)) <= 0.18
+
+
+def test_on_a_quiet_machine_a_trial_times_a_few_steps() -> None:
+    found = [search(Machine(seed)) for seed in range(10)]
+    counts = [len(r.measurement.step_s) for s in found for r in s.records if r.measurement]
+    assert fmean(counts) < 3.0
 
 
 def test_the_baseline_is_repeated_before_any_other() -> None:
@@ -134,9 +140,7 @@ def test_on_a_quiet_machine_nothing_is_corrected() -> None:
 def miss(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
     seen = study.seen
-    finalists = choose_contenders(
-        seen.compared, THROUGHPUT, NORMAL, seen.noise, study.repeats, side_by_side=True
-    )
+    finalists = choose_contenders(seen.compared, THROUGHPUT, 3, seen.noise, study.repeats)
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0
 

@@ -16,8 +16,15 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.engines import ForkServerEngine, LocalJob, agents, fork_server
+from autoconf_launch.launcher.engines import (
+    ForkServerEngine,
+    LocalJob,
+    agents,
+    early_fork_server,
+    fork_server,
+)
 from autoconf_launch.launcher.engines.local import await_agent
+from autoconf_launch.launcher.launch import probe_environment
 from autoconf_launch.launcher.plan import LaunchPlan
 
 from .conftest import DEAF, LEAVE_BEHIND, PREAMBLE, Lab, eventually, living_with
@@ -274,6 +281,64 @@ def test_a_fork_server_with_a_second_thread_refuses(cold: Nursery) -> None:
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
     )
     assert not cold.forks(PYTHONPATH=str(cold.folder))
+
+
+BOUND = """
+import os
+from shutil import rmtree
+os.environ["SET_AT_IMPORT"] = "1"
+"""
+TRAINING = """
+import os, shutil, sys
+print("torch" in sys.modules, os.environ.get("SET_AT_IMPORT"), flush=True)
+import bound
+print(bound.rmtree is shutil.rmtree, hasattr(bound.rmtree, "__wrapped__"), flush=True)
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(9):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_fork_of_an_external_script_is_probed_as_a_new_interpreter_is(cold: Nursery) -> None:
+    (cold.folder / "lib").mkdir()
+    (cold.folder / "lib" / "bound.py").write_text(BOUND)
+    cold.backend._imports = ("torch", "bound:rmtree", "missing.module")
+    plan = cold.plan("")
+    (cold.folder / "rank.py").write_text(TRAINING)
+    assert plan.task is not None
+    probe = dict(probe_environment(plan.task, cold.folder))
+    path = os.pathsep.join((probe["PYTHONPATH"], str(cold.folder / "lib")))
+    rank = replace(
+        plan.ranks[0],
+        environment=(*plan.ranks[0].environment, *(probe | {"PYTHONPATH": path}).items()),
+    )
+    end = cold.end_of(cold.backend.submit(replace(plan, ranks=(rank,))), timeout_s=120)
+    assert isinstance(end.outcome, Measurement), end
+    assert (cold.folder / "stdout.log").read_text() == "True 1\nTrue True\n"
+
+
+def test_an_early_server_forks_the_first_launch_with_its_variables(cold: Nursery) -> None:
+    with early_fork_server(cold.backend._variables, str(cold.folder), ()):
+        (early,) = fork_server._EARLY
+        assert cold.forks()
+        assert cold.fork_server_pid() == early.pid
+
+
+def test_an_early_server_ends_if_the_first_launch_has_other_variables(cold: Nursery) -> None:
+    with early_fork_server({**cold.backend._variables, "ODD": "1"}, str(cold.folder), ()):
+        (early,) = fork_server._EARLY
+        cold.backend.submit(cold.plan(FORKED))
+        assert early.death is not None
+        assert cold.fork_server_pid() != early.pid
+
+
+def test_an_early_server_ends_with_a_command_that_launches_nothing(cold: Nursery) -> None:
+    with early_fork_server(cold.backend._variables, str(cold.folder), ()):
+        (early,) = fork_server._EARLY
+    assert early.death is not None
 
 
 CONTROLLER = """

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.search import baseline_trial
 from autoconf_launch.core import (
     BlockSpec,
     ConfigError,
@@ -17,9 +19,17 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
+from autoconf_launch.launcher.engines.fork_server import _server_key
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.tuning import TuningJob, datasheet_times, make_study, read_job
+from autoconf_launch.launcher.launch import early_variables, forked_imports
+from autoconf_launch.launcher.tuning import (
+    TrialFiles,
+    TuningJob,
+    datasheet_times,
+    make_study,
+    read_job,
+)
 
 from ..conftest import Driver
 
@@ -160,3 +170,37 @@ def test_a_script_that_trains_on_the_cpu_gets_no_times_of_the_gpu(
     job = job_on(driver, "NVIDIA H100 80GB HBM3")
     write_result(job, reserved_bytes)
     assert (datasheet_times(replace(job, spec=SPEC)) is not None) is has_times
+
+
+EXTERNAL = """
+import argparse
+import torch
+from torch.utils.data import DataLoader
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int)
+parser.add_argument("--gradient_accumulation_steps", type=int, default=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "imports"),
+    [
+        pytest.param(NATIVE, ("--deepspeed_config", "ds.json"), (), id="our runtime"),
+        pytest.param(
+            EXTERNAL, ("--batch_size=4",), ("torch", "torch.utils.data:DataLoader"), id="external"
+        ),
+    ],
+)
+def test_the_early_fork_server_has_the_variables_of_the_profile_run(
+    folder: Path, script: str, words: tuple[str, ...], imports: tuple[str, ...]
+) -> None:
+    (folder / "train.py").write_text(script)
+    request = parse_request(("--autotuning=tune", "--num_gpus=2", "train.py", *words))
+    is_ours = script is NATIVE
+    assert forked_imports(request, is_ours=is_ours) == imports
+    job = read_job(request, lambda event: None)
+    job.paths.exps.mkdir()
+    plan = TrialFiles.of_job(job).plan_profile(baseline_trial(job.user.baseline), "one")
+    of_ranks = {**os.environ, **dict(plan.ranks[1].environment)}
+    early = early_variables(request, is_ours=is_ours)
+    assert _server_key(early, "/", ()) == _server_key(of_ranks, "/", ())
