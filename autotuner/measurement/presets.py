@@ -27,7 +27,7 @@ class Effort:
         contenders: number of configurations in the playoff, besides the baseline.
         playoff_share: duration of the playoff, as a share of the time of the search.
         playoff_s: duration always allowed for the playoff, if the search took as long.
-            equal: difference below which configurations count as equal.
+        equal: difference below which configurations count as equal.
         worth: expected gain, a share, below which a configuration is not measured again.
         verification_share: share of the time of the study for the verification run's steps.
         verification_s: duration always allowed for these steps.
