@@ -28,6 +28,8 @@ FEWEST_TURNS, MOST_TURNS, MOST_LENGTH = 3, 10, 10
 """Fewest and most timed turns of a launch, and most steps of a turn."""
 MOST_STEPS = 6
 """Most timed steps of launches that follow each other."""
+_SHORTEST = 5
+"""Steps of a launch in the shortest round, warm-up included."""
 _ROUNDS_TO_HAVE = 2
 """Rounds for which the time is divided."""
 
@@ -57,6 +59,7 @@ def choose_contenders(
     repeats: Sequence[Record] = (),
     *,
     side_by_side: bool = False,
+    time_s: float = math.inf,
 ) -> tuple[Record, ...]:
     """The configurations of the rounds, the best first; none if the search has decided.
 
@@ -70,6 +73,7 @@ def choose_contenders(
         noise: noise of the search.
         repeats: repeats of trials; if the machine has changed, its present speed decides.
         side_by_side: trials shared the machine, so that all are doubtful.
+        time_s: duration of a round, beyond which only one other takes part.
     """
     ranked = ranking(at_last_level(records, repeats), objective)
     rule = Ruling(ranked, Rounds((), objective, noise), effort)
@@ -83,6 +87,8 @@ def choose_contenders(
         for record in others
         if side_by_side or rule.versus(record, best).expected_gain >= effort.worth
     ]
+    while len(rivals) > 1 and _SHORTEST * sum(map(_step_s, (best, *own, *rivals))) > time_s:
+        rivals.pop()
     again = [record for record in repeats if not record.trial.number]
     is_shown = all(rule.versus(record, best).differs for record in (*own, *again))
     if is_shown and not rivals and not side_by_side:

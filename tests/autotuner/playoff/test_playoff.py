@@ -73,6 +73,14 @@ def test_trials_that_shared_the_machine_are_all_doubtful() -> None:
     assert [one.trial.name for one in found] == ["t1", "t2", "t0"]
 
 
+@pytest.mark.parametrize(("time_s", "others"), [(31.0, 3), (30.0, 2), (1.0, 2)])
+def test_more_than_one_other_takes_part_only_if_a_round_has_time(
+    time_s: float, others: int
+) -> None:
+    args = (runs_of(3.0, 1.0, 1.01, 1.02), THROUGHPUT, EFFORTS["normal"], PRIOR)
+    assert len(choose_contenders(*args, time_s=time_s)) == others + 1
+
+
 def test_if_the_users_own_failed_the_best_are_compared_without_it() -> None:
     crashed = (record(0, CRASH), *runs_of(3.0, 1.0, 1.01)[1:])
     found = choose_contenders(crashed, THROUGHPUT, EFFORTS["normal"], PRIOR)
