@@ -54,12 +54,11 @@ class PlayoffBudget:
 def choose_contenders(
     records: Sequence[Record],
     objective: Objective,
-    effort: Effort,
+    budget: PlayoffBudget,
     noise: Noise,
     repeats: Sequence[Record] = (),
     *,
     side_by_side: bool = False,
-    time_s: float = math.inf,
 ) -> tuple[Record, ...]:
     """The configurations of the rounds, the best first; none if the search has decided.
 
@@ -69,12 +68,13 @@ def choose_contenders(
     Args:
         records: trials of the search.
         objective: the metric to compare by.
-        effort: number of finalists, and the gain that is worth a launch.
+        budget: its effort sets the number of finalists and the gain that is worth a launch; if
+            its time is short for the shortest round, a single other takes part.
         noise: noise of the search.
         repeats: repeats of trials; if the machine has changed, its present speed decides.
-        side_by_side: trials shared the machine, so that all are doubtful.
-        time_s: duration of a round, beyond which only one other takes part.
+        side_by_side: trials shared the machine, so that all are doubtful and take part.
     """
+    effort = budget.effort
     ranked = ranking(at_last_level(records, repeats), objective)
     rule = Ruling(ranked, Rounds((), objective, noise), effort)
     own = [record for record in ranked if not record.trial.number]
@@ -87,6 +87,7 @@ def choose_contenders(
         for record in others
         if side_by_side or rule.versus(record, best).expected_gain >= effort.worth
     ]
+    time_s = math.inf if side_by_side else budget.time_s
     while len(rivals) > 1 and _SHORTEST * sum(map(_step_s, (best, *own, *rivals))) > time_s:
         rivals.pop()
     again = [record for record in repeats if not record.trial.number]

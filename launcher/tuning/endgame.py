@@ -104,11 +104,10 @@ def play(
     contenders = choose_contenders(
         search.records,
         search.objective,
-        effort,
+        budget,
         search.noise,
         search.repeats,
         side_by_side=search.side_by_side,
-        time_s=time_s,
     )
     rounds = Playoff(contenders, search.objective, noise=search.noise, budget=budget)
     each = max(1, len(contenders))

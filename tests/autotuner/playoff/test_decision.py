@@ -160,7 +160,7 @@ NAN = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
 @pytest.mark.parametrize(
     ("outcomes", "winner"),
     [
-        pytest.param({"t1": CRASH, "t2": steps_of(1.02)}, "t2", id="the one that passed"),
+        pytest.param({"t1": CRASH, "t2": steps_of(1.02)}, "t2", id="a configuration that passed"),
         pytest.param(dict.fromkeys(("t1", "t2", "t0"), NAN), None, id="none if none passed"),
         pytest.param({"t1": NAN}, "t2", id="the best not refused when time was up"),
     ],
