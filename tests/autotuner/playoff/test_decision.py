@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.playoff import (
@@ -15,7 +14,6 @@ from autoconf_launch.autotuner.playoff import (
     TuneVerdict,
     summarise_launches,
 )
-from autoconf_launch.autotuner.search import OptimalityBound, StopKind, StopReason
 from autoconf_launch.autotuner.space import AutotuningSettings, Outcome, Record
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report import label, table_text, trial_rows
@@ -100,22 +98,22 @@ def test_the_speed_up_is_from_the_rounds_and_not_from_the_search() -> None:
     assert found.speed_up.low > 1.0
 
 
-def test_who_is_surely_slower_in_the_rounds_is_no_tie() -> None:
-    found = decision(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
-    assert found.ties == ()
-
-
-def test_who_is_not_told_apart_is_a_tie() -> None:
-    found = decision(SLOW_BASELINE, rounds(SLOW_BASELINE, 3.0, 1.0, 1.0))
-    assert len(found.ties) == 1
-
-
-def test_who_is_not_separated_in_one_round_is_undecided_and_no_tie() -> None:
-    playoff = playoff_of(SLOW_BASELINE, budget=PlayoffBudget(rounds=1))
-    run(playoff, truth(3.0, 1.0, 1.05))
+@pytest.mark.parametrize(
+    ("seconds", "rounds", "ties", "undecided"),
+    [
+        pytest.param((3.0, 1.0, 1.3), 20, [], [], id="surely slower"),
+        pytest.param((3.0, 1.0, 1.0), 20, ["t2"], [], id="not told apart"),
+        pytest.param((3.0, 1.0, 1.05), 1, [], ["t2"], id="not separated in one round"),
+    ],
+)
+def test_what_is_not_slower_is_a_tie_or_undecided(
+    seconds: tuple[float, ...], rounds: int, ties: list[str], undecided: list[str]
+) -> None:
+    playoff = playoff_of(SLOW_BASELINE, budget=PlayoffBudget(rounds=rounds))
+    run(playoff, truth(*seconds))
     found = decision(SLOW_BASELINE, playoff.records)
-    assert (found.ties, [name for name, _ in found.undecided]) == ((), ["t2"])
-    assert found.width > TIE_WIDTH
+    assert ([*dict(found.ties)], [*dict(found.undecided)]) == (ties, undecided)
+    assert (found.width > TIE_WIDTH) == bool(undecided)
 
 
 def test_speeds_of_the_rounds_have_the_judged_ratios_and_are_marked_as_computed() -> None:
@@ -156,33 +154,26 @@ def test_trials_are_counted_once() -> None:
     assert [row.num_experiments for row in found.rows] == [6, 6]
 
 
-def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
-    soaks = (soak("t1", SLOW_BASELINE, CRASH), soak("t2", SLOW_BASELINE, steps_of(1.02)))
+NAN = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "winner"),
+    [
+        pytest.param({"t1": CRASH, "t2": steps_of(1.02)}, "t2", id="a configuration that passed"),
+        pytest.param(dict.fromkeys(("t1", "t2", "t0"), NAN), None, id="none if none passed"),
+        pytest.param({"t1": NAN}, "t2", id="the best not refused when time was up"),
+    ],
+)
+def test_the_verification_run_decides_whatever_was_faster(
+    outcomes: dict[str, Outcome], winner: str | None
+) -> None:
+    soaks = tuple(soak(name, SLOW_BASELINE, made) for name, made in outcomes.items())
     found = decision(SLOW_BASELINE, (), soaks)
-    assert winner(found) == "t2"
+    assert (found.winner.trial.name if found.winner else None) == winner
     assert found.soak is not None
     assert refusal_text(found.soak.refused[0]).startswith("t1 failed its verification run")
-
-
-def test_where_none_passed_there_is_no_winner() -> None:
-    nan = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
-    soaks = tuple(soak(name, SLOW_BASELINE, nan) for name in ("t1", "t2", "t0"))
-    found = decision(SLOW_BASELINE, (), soaks)
-    assert (found.winner, found.speed_up, found.ties) == (None, None, ())
-
-
-def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins() -> None:
-    nan = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
-    found = decision(SLOW_BASELINE, (), (soak("t1", SLOW_BASELINE, nan),))
-    assert winner(found) == "t2"
-
-
-def certify(playoff: tuple[Record, ...]) -> Summary:
-    bound = OptimalityBound(remaining=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
-    found = summary(SLOW_BASELINE, playoff)
-    return replace(
-        found, stop=StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound), optimality_bound=bound
-    )
+    assert winner is not None or (found.speed_up, found.ties) == (None, ())
 
 
 def test_the_losses_of_the_winner_are_compared_with_the_baselines() -> None:
