@@ -17,7 +17,7 @@ FULL = float("nan")
 
 def landscape(*rows: tuple[Layout, float]) -> Any:
     steps_s = np.array([step_s for _, step_s in rows])
-    predictions = prediction_table(steps_s, np.arange(len(rows)), band=0.1)
+    predictions = prediction_table(steps_s, [1.0] * len(rows), band=0.1)
     candidates = table(*(layout for layout, _ in rows))
     return Landscape(name="one", table=candidates, step_s_C=steps_s, predictions=predictions)
 
