@@ -11,6 +11,7 @@ import yaml
 from autoconf_launch.autotuner.cost import LayoutColumns
 from autoconf_launch.autotuner.space import (
     CandidateTable,
+    Floats,
     Measurement,
     Outcome,
     Prediction,
@@ -116,11 +117,15 @@ def launch(
 
 
 def prediction_table(
-    step_s: Sequence[float], peaks: Sequence[float] = (), *, band: float | None = None, **told: Any
+    step_s: Sequence[float] | Floats,
+    peaks: Sequence[float] | Floats = (),
+    *,
+    band: float | None = None,
+    **told: Any,
 ) -> PredictionTable:
     """Predictions of rows; without ``peaks`` their memory is not known."""
     return PredictionTable(
-        peak_bytes_C=np.array(peaks or [np.nan] * len(step_s), float),
+        peak_bytes_C=np.array(peaks if len(peaks) else [np.nan] * len(step_s), float),
         step_s_C=np.array(step_s, float),
         band=band,
         how="",

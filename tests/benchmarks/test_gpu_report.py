@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space import Measurement, Record, Trial
-from autoconf_launch.core import Candidate, Layout
-
+from ..autotuner.builders import launch, measurement, trial_of
 from .conftest import import_benchmark
 
 report = import_benchmark("report", "gpu")
@@ -102,13 +100,5 @@ def test_the_page_lists_parts_failed_tests_and_unknown_gpus(tmp_path: Path) -> N
     ("times", "text"), [((1.0, 1.1, 0.9), "10.00 %"), ((1.0,), "not measured")]
 )
 def test_noise_is_the_spread_between_launches(times: tuple[float, ...], text: str) -> None:
-    trial = Trial(number=0, name="a", candidate=Candidate(layout=Layout()), space="z0")
-    records = [
-        Record(
-            trial=trial,
-            outcome=Measurement(step_s=(step_s,), samples_per_step=1, world_size=1),
-            wall_s=1.0,
-        )
-        for step_s in times
-    ]
+    records = [launch(trial_of(), measurement(step_s)) for step_s in times]
     assert text in report.noise_text(records)

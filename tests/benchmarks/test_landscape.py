@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space import CandidateTable, PredictionTable, is_out_of_memory
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.autotuner.space import is_out_of_memory
+from autoconf_launch.core import Layout
 
-from ..autotuner.builders import layout_of
+from ..autotuner.builders import layout_of, prediction_table, table
 from .conftest import import_benchmark
 
 walk = import_benchmark("tuner_walk")
@@ -16,12 +16,10 @@ FULL = float("nan")
 
 
 def landscape(*rows: tuple[Layout, float]) -> Any:
-    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout, _ in rows])
     steps_s = np.array([step_s for _, step_s in rows])
-    predictions = PredictionTable(
-        peak_bytes_C=np.arange(len(rows), dtype=float), step_s_C=steps_s, band=0.1, how=""
-    )
-    return Landscape(name="one", table=table, step_s_C=steps_s, predictions=predictions)
+    predictions = prediction_table(steps_s, [1.0] * len(rows), band=0.1)
+    candidates = table(*(layout for layout, _ in rows))
+    return Landscape(name="one", table=candidates, step_s_C=steps_s, predictions=predictions)
 
 
 def micro(size: int, accumulation: int = 1) -> Layout:

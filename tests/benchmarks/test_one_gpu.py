@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space import FailedTrial, Measurement, Prediction, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.autotuner.space import FailedTrial, Record
+from autoconf_launch.core import Failure, FailureKind
 
+from ..autotuner.builders import launch as launch_of
+from ..autotuner.builders import measurement, trial_of
 from .conftest import import_benchmark
 
 one_gpu = import_benchmark("one_gpu", "gpu")
@@ -29,22 +31,16 @@ def launch(one: Any, step_s: float | None) -> Any:
 
 
 def trial(one: Any, step_s: float | None, *, predicted_s: float | None = None) -> Record:
-    layout = Layout(micro_batch=one.micro_batch, accumulation=32 // one.micro_batch)
-    extras = (("checkpointing", one.checkpointing),)
+    words = (
+        f"micro={one.micro_batch} acc={32 // one.micro_batch} checkpointing={one.checkpointing}"
+    )
     full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
-    memory = MemoryUse(free_before_bytes=100, peak_bytes=50, limit_bytes=100)
-    return Record(
-        trial=Trial(
-            number=0,
-            name=f"{one.checkpointing}{one.micro_batch}",
-            candidate=Candidate(layout=layout, extras=extras),
-            space="z0",
-        ),
-        outcome=Measurement(step_s=(step_s,), samples_per_step=32, world_size=1, memory=memory)
-        if step_s
-        else full,
+    return launch_of(
+        trial_of(0, words, f"{one.checkpointing}{one.micro_batch}"),
+        measurement(step_s, samples=32, peak=50) if step_s else full,
+        predicted_s,
         wall_s=10.0,
-        prediction=Prediction(peak_bytes=55, step_s=predicted_s, band=None, how="made up"),
+        peak_bytes=55,
     )
 
 

@@ -5,26 +5,17 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space import Measurement, Prediction, Record, Trial
-from autoconf_launch.core import Candidate, Layout, MemoryUse
+from autoconf_launch.autotuner.space import Record
 
+from ..autotuner.builders import launch, measurement, trial_of
 from .conftest import import_benchmark
 
 parallel_cpu = import_benchmark("parallel_cpu")
 
 
 def record(name: str, predicted_s: float, measured_s: float) -> Record:
-    return Record(
-        trial=Trial(number=0, name=name, candidate=Candidate(layout=Layout()), space="z0"),
-        outcome=Measurement(
-            step_s=(measured_s,),
-            samples_per_step=8,
-            world_size=2,
-            memory=MemoryUse(free_before_bytes=1000, peak_bytes=200, limit_bytes=1000),
-        ),
-        wall_s=1.0,
-        prediction=Prediction(peak_bytes=100, step_s=predicted_s, band=None, how="by hand"),
-    )
+    outcome = measurement(measured_s, samples=8, peak=200)
+    return launch(trial_of(0, name=name), outcome, predicted_s, peak_bytes=100)
 
 
 class Round:

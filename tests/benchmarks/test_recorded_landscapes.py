@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.space import FailedTrial, Measurement, Prediction, Record, Trial
-from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
+from autoconf_launch.autotuner.space import FailedTrial, Record
+from autoconf_launch.core import ConfigError, Failure, FailureKind
 from autoconf_launch.launcher.results import Fingerprint, Journal, SpaceLine
 
+from ..autotuner.builders import launch, measurement, trial_of
 from .conftest import import_benchmark
 
 recorded = import_benchmark("recorded_landscapes")
@@ -182,21 +183,11 @@ def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: st
 def record(
     number: int, micro: int, step_s: float | None, kind: FailureKind | None = None
 ) -> Record:
-    layout = Layout(micro_batch=micro, accumulation=8 // micro, data_parallel=2)
-    trial = Trial(
-        number=number,
-        name=f"z0_gas1_tmbspg{number}",
-        candidate=Candidate(layout=layout),
-        space="z0",
-    )
-    outcome: Measurement | FailedTrial
-    if step_s is None:
-        failure = Failure(kind=kind or FailureKind.OUT_OF_MEMORY, detail="")
-        outcome = FailedTrial(failure=failure)
-    else:
-        outcome = Measurement(step_s=(step_s, step_s), samples_per_step=16, world_size=2)
-    prediction = Prediction(peak_bytes=10 * micro, step_s=1.0, band=0.3, how="")
-    return Record(trial=trial, outcome=outcome, wall_s=1.0, prediction=prediction)
+    words = f"dp=2 micro={micro} acc={8 // micro}"
+    trial = trial_of(number, words, f"z0_gas1_tmbspg{number}")
+    failed = FailedTrial(failure=Failure(kind=kind or FailureKind.OUT_OF_MEMORY, detail=""))
+    outcome = measurement(step_s, step_s, samples=16) if step_s else failed
+    return launch(trial, outcome, 1.0, peak_bytes=10 * micro, band=0.3)
 
 
 def journal(tmp_path: Path, *records: Record) -> Path:

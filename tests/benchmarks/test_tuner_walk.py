@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.strategies import STRATEGIES, load_strategy
-from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.core import Layout
 
+from ..autotuner.builders import prediction_table, table
 from .conftest import import_benchmark
 
 walk = import_benchmark("tuner_walk")
@@ -25,22 +25,11 @@ def landscape(
 ) -> Any:
     """Micro-batches 1, 2, 3, … of which a sample takes so many seconds."""
     stages = zero or (0,) * len(steps_s)
-    layouts = [
-        Layout(micro_batch=1 + i, zero_stage=stage, data_parallel=2)
-        for i, stage in enumerate(stages)
-    ]
-    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
-    samples = table.global_batch_C
-    told = None
-    if predicted_s is not None:
-        told = PredictionTable(
-            peak_bytes_C=np.full(len(steps_s), np.nan),
-            step_s_C=np.array(predicted_s) * samples,
-            band=0.1,
-            how="",
-        )
+    rows = table(*(f"dp=2 micro={1 + i} zero={stage}" for i, stage in enumerate(stages)))
+    samples = rows.global_batch_C
+    told = predicted_s and prediction_table(np.array(predicted_s) * samples, band=0.1)
     return Landscape(
-        name="one", table=table, step_s_C=np.array(steps_s) * samples, predictions=told
+        name="one", table=rows, step_s_C=np.array(steps_s) * samples, predictions=told
     )
 
 
@@ -63,8 +52,7 @@ def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int =
         else FULL
         for one in layouts
     ]
-    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
-    return Landscape(name="opaque", table=table, step_s_C=np.array(steps_s))
+    return Landscape(name="opaque", table=table(*layouts), step_s_C=np.array(steps_s))
 
 
 TO_KNEE = ReplayRules(to_saturation=True)
@@ -176,12 +164,10 @@ def noisy_curve(seed: int, noise: float) -> Any:
     micros = (1, 2, 4, 8)
     steps_s = np.array([1.0 + 0.05 / micro for micro in micros])
     layouts = [Layout(micro_batch=micro, accumulation=64 // micro) for micro in micros]
-    told = PredictionTable(
-        peak_bytes_C=np.full(len(micros), np.nan), step_s_C=steps_s, band=0.1, how=""
-    )
+    told = prediction_table(steps_s, band=0.1)
     return Landscape(
         name="curve",
-        table=CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts]),
+        table=table(*layouts),
         step_s_C=steps_s * np.exp(np.random.default_rng(seed).normal(0.0, noise, len(micros))),
         predictions=told,
     )
@@ -206,26 +192,12 @@ def at_the_limit(full: tuple[int, ...] = ()) -> Any:
     layouts, steps_s, peaks = [], [], []
     for tensor in (1, 2, 4, 8):
         for micro in (1, 2, 4, 8):
-            layouts.append(
-                Layout(
-                    tensor_parallel=tensor,
-                    data_parallel=64 // tensor,
-                    micro_batch=micro,
-                    accumulation=8 // micro,
-                )
-            )
+            layouts.append(f"tp={tensor} dp={64 // tensor} micro={micro} acc={8 // micro}")
             steps_s.append((1.0 + 0.05 * np.log2(tensor)) * (1.0 + 0.6 / micro))
             peaks.append((24.0 + 9.0 * micro) * (1.0 if tensor == 1 else 1.2 / tensor))
-    predictions = PredictionTable(
-        peak_bytes_C=np.array(peaks),
-        step_s_C=np.array(steps_s) * 64 * 8,
-        band=0.2,
-        how="",
-        limit_bytes=80.0,
-    )
+    predictions = prediction_table(np.array(steps_s) * 64 * 8, peaks, band=0.2, limit_bytes=80.0)
     times = np.array([FULL if row in full else s * 64 * 8 for row, s in enumerate(steps_s)])
-    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
-    return Landscape(name="limit", table=table, step_s_C=times, predictions=predictions)
+    return Landscape(name="limit", table=table(*layouts), step_s_C=times, predictions=predictions)
 
 
 MARGINAL_ROW = 3

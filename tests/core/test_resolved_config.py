@@ -19,7 +19,7 @@ def test_a_contradicting_batch_prints_the_equation_with_its_operands() -> None:
     assert "4 x gradient_accumulation_steps 3 x data-parallel ranks 2 = 24" in str(caught.value)
 
 
-def test_sections_become_typed_values() -> None:
+def test_sections_become_typed_values_with_their_degrees() -> None:
     raw = RawConfig(
         {
             "bf16": {"enabled": True},
@@ -34,6 +34,19 @@ def test_sections_become_typed_values() -> None:
     assert config.layout.recompute is Recompute.SELECTIVE
     assert config.optimizer is not None
     assert config.optimizer.kind == "AdamW"
+    raw = RawConfig({"parallelism": {"tensor": 2, "sequence_parallel": True}})
+    layout = resolve(raw, world_size=8).layout
+    assert (layout.data_parallel, layout.tensor_parallel, layout.world_size) == (4, 2, 8)
+    assert layout.sequence_parallel
+    raw = RawConfig({"activation_checkpointing": {"mode": "full", "layers": 2}})
+    assert resolve(raw, world_size=1).extras == (("recompute_layers", 2),)
+    raw = RawConfig({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})
+    assert resolve(raw, world_size=2).layout.accumulation == 4
+    raw = RawConfig({"train_batch_size": 16, "parallelism": {"micro_batch_split": [5, 3]}})
+    layout = resolve(raw, world_size=2).layout
+    assert (layout.micro_batch, layout.accumulation, layout.global_batch) == (4, 2, 16)
+    assert [layout.share(rank) for rank in (0, 1)] == [slice(0, 10), slice(10, 16)]
+    assert [layout.loss_weight(rank) for rank in (0, 1)] == [1.25, 0.75]
 
 
 @pytest.mark.parametrize(
@@ -93,22 +106,3 @@ def test_what_cannot_be_applied_is_refused_with_its_key(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         resolve(RawConfig(document), world_size=2)
-
-
-def test_degrees_and_layers_follow_from_their_sections() -> None:
-    raw = RawConfig({"parallelism": {"tensor": 2, "sequence_parallel": True}})
-    layout = resolve(raw, world_size=8).layout
-    assert (layout.data_parallel, layout.tensor_parallel, layout.world_size) == (4, 2, 8)
-    assert layout.sequence_parallel
-    raw = RawConfig({"activation_checkpointing": {"mode": "full", "layers": 2}})
-    assert resolve(raw, world_size=1).extras == (("recompute_layers", 2),)
-    raw = RawConfig({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})
-    assert resolve(raw, world_size=2).layout.accumulation == 4
-
-
-def test_uneven_micro_batches_share_out_the_global_batch() -> None:
-    raw = RawConfig({"train_batch_size": 16, "parallelism": {"micro_batch_split": [5, 3]}})
-    layout = resolve(raw, world_size=2).layout
-    assert (layout.micro_batch, layout.accumulation, layout.global_batch) == (4, 2, 16)
-    assert [layout.share(rank) for rank in (0, 1)] == [slice(0, 10), slice(10, 16)]
-    assert [layout.loss_weight(rank) for rank in (0, 1)] == [1.25, 0.75]

@@ -53,7 +53,7 @@ def test_what_is_no_cluster_is_refused_in_one_line(text: str, match: str) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_a_plus_joins_nodes_of_several_kinds() -> None:
+def test_plus_groups_and_overrides_make_unequal_nodes() -> None:
     cluster = parse_cluster("1x8xA100-SXM-40GB+3x4xA10G-24GB")
     assert [(kind.name, kind.count) for kind in cluster.kinds] == [
         ("8xA100-SXM-40GB", 1),
@@ -61,6 +61,37 @@ def test_a_plus_joins_nodes_of_several_kinds() -> None:
     ]
     assert [node.host for node in cluster.nodes] == ["node0", "node1", "node2", "node3"]
     assert cluster.node_kinds == (0, 1, 1, 1)
+    group = {"gpu": "A100-40GB", "gpus": 8, "gpus_used": 4, "usd_per_hour": 32.7726}
+    whole, part = (
+        cluster_of_document(document(one)).nodes[0] for one in ({**group, "gpus_used": 8}, group)
+    )
+    assert (len(part.devices), part.rented_slots, part.usd_per_hour) == (4, 8, 32.7726)
+    cards_bytes_per_s = machine_of(ClusterSpec(nodes=(whole,))).node_network_bytes_per_s
+    assert part.network_bytes_per_s == cards_bytes_per_s
+    cluster = cluster_of_document(
+        document({"gpu": "V100-SXM-16GB", "count": 3, "gpus": 4}, {"gpu": "T4-16GB", "gpus": 4})
+    )
+    assert [node.devices[0].name for node in cluster.nodes] == 3 * ["V100-SXM-16GB"] + ["T4-16GB"]
+    assert not cluster.are_nodes_equal
+    with pytest.raises(ConfigError, match=r"nodes\[0\].gpus_used is 9, but a node has 8"):
+        cluster_of_document(document({"gpu": "A100-40GB", "gpus_used": 9}))
+    with pytest.raises(ConfigError, match=r"nodes\[0\].host_memory_gib is -1"):
+        cluster_of_document(document({"gpu": "H100", "host_memory_gib": -1}))
+    group = {
+        "gpu": "H100",
+        "memory_gib": 96,
+        "link_gb_per_s": 400,
+        "network_gb_per_s": 12.5,
+        "usd_per_hour": 20,
+    }
+    node = cluster_of_document(document(group)).nodes[0]
+    rates = (node.link_bytes_per_s, node.network_bytes_per_s, node.usd_per_hour)
+    assert rates == (400e9, 100e9, 20)
+    assert node.devices[0].memory_bytes == 96 * 2**30
+    cluster = cluster_of_document(document({"gpu": "RTX-4090", "gpus": 2, "host_memory_gib": 64}))
+    assert cluster.least_host_memory_bytes == 64 * 2**30
+    known = {"gpu": "H100", "gpus": 8}
+    assert cluster_of_document(document(known, {"gpu": "T4-16GB"})).least_host_memory_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -78,45 +109,8 @@ def test_a_wrong_part_of_a_mix_is_named(text: str, match: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_nodes_may_be_unequal_paid_whole_and_used_in_part() -> None:
-    group = {"gpu": "A100-40GB", "gpus": 8, "gpus_used": 4, "usd_per_hour": 32.7726}
-    whole, part = (
-        cluster_of_document(document(one)).nodes[0] for one in ({**group, "gpus_used": 8}, group)
-    )
-    assert (len(part.devices), part.rented_slots, part.usd_per_hour) == (4, 8, 32.7726)
-    cards_bytes_per_s = machine_of(ClusterSpec(nodes=(whole,))).node_network_bytes_per_s
-    assert part.network_bytes_per_s == cards_bytes_per_s
-    cluster = cluster_of_document(
-        document({"gpu": "V100-SXM-16GB", "count": 3, "gpus": 4}, {"gpu": "T4-16GB", "gpus": 4})
-    )
-    assert [node.devices[0].name for node in cluster.nodes] == 3 * ["V100-SXM-16GB"] + ["T4-16GB"]
-    assert not cluster.are_nodes_equal
-    with pytest.raises(ConfigError, match=r"nodes\[0\].gpus_used is 9, but a node has 8"):
-        cluster_of_document(document({"gpu": "A100-40GB", "gpus_used": 9}))
-    with pytest.raises(ConfigError, match=r"nodes\[0\].host_memory_gib is -1"):
-        cluster_of_document(document({"gpu": "H100", "host_memory_gib": -1}))
-
-
 def document(*groups: dict[str, Any]) -> RawConfig:
     return RawConfig({"nodes": list(groups)})
-
-
-def test_a_group_may_override_memory_links_prices_and_hosts() -> None:
-    group = {
-        "gpu": "H100",
-        "memory_gib": 96,
-        "link_gb_per_s": 400,
-        "network_gb_per_s": 12.5,
-        "usd_per_hour": 20,
-    }
-    node = cluster_of_document(document(group)).nodes[0]
-    rates = (node.link_bytes_per_s, node.network_bytes_per_s, node.usd_per_hour)
-    assert rates == (400e9, 100e9, 20)
-    assert node.devices[0].memory_bytes == 96 * 2**30
-    cluster = cluster_of_document(document({"gpu": "RTX-4090", "gpus": 2, "host_memory_gib": 64}))
-    assert cluster.least_host_memory_bytes == 64 * 2**30
-    known = {"gpu": "H100", "gpus": 8}
-    assert cluster_of_document(document(known, {"gpu": "T4-16GB"})).least_host_memory_bytes is None
 
 
 @pytest.mark.parametrize(

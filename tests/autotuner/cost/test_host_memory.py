@@ -28,7 +28,7 @@ def each(workload: Workload = DEEPSPEED, **layout: Any) -> float:
     return need(workload, **layout) / parameters(LLAMA)
 
 
-def test_offloaded_state_takes_published_bytes_a_weight() -> None:
+def test_offloaded_state_takes_published_bytes_a_weight_over_ranks() -> None:
     assert need(data_parallel=8, zero_stage=3) == 0
     # DeepSpeed's documentation, "Memory Requirements": 16 and 18, without its buffers.
     assert each(data_parallel=8, zero_stage=2, offload=Offload.OPTIMIZER) == pytest.approx(16)
@@ -36,9 +36,6 @@ def test_offloaded_state_takes_published_bytes_a_weight() -> None:
     fsdp = replace(DEEPSPEED, software=Software(framework=Framework.FSDP))
     away = each(fsdp, data_parallel=8, zero_stage=3, offload=Offload.PARAMETERS)
     assert away == pytest.approx(16)
-
-
-def test_ranks_of_a_node_share_what_is_sharded_and_trained() -> None:
     assert each(data_parallel=8, offload=Offload.OPTIMIZER) == pytest.approx(8 * 16)
     away = each(data_parallel=32, zero_stage=1, offload=Offload.OPTIMIZER)
     assert away == pytest.approx(16 / 4)

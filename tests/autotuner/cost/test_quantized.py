@@ -55,20 +55,13 @@ def test_matrices_are_stored_in_the_format_and_the_rest_in_16_bits(form: WeightF
     assert parts(quantized)["weights"] == pytest.approx(expected)
 
 
-def test_zero_3_shares_quantized_weights_and_gathers_them_as_they_are_stored() -> None:
+def test_sharded_quantized_weights_are_unpacked_for_each_pass() -> None:
     layout = layout_of("zero=3 dp=8")
     nf4 = parts(replace(LORA, weight_format=WeightFormat.NF4), layout)
     plain = parts(LORA, layout)
     assert nf4["weights"] == pytest.approx(parts_of_one(WeightFormat.NF4) / 8)
     assert nf4["gathered"] < plain["gathered"]
-
-
-def parts_of_one(form: WeightFormat) -> float:
-    return parts(replace(LORA, weight_format=form))["weights"]
-
-
-def test_each_pass_reads_and_writes_the_unpacked_weights() -> None:
-    """Traffic of forward and backward; with full recomputation forward comes twice."""
+    # Traffic of forward and backward; with full recomputation forward comes twice.
     quantized, a100 = replace(LORA, weight_format=WeightFormat.NF4), machine("A100")
     moved = MATRICES * (WeightFormat.NF4.bytes_each + 2)
     rate = a100.accelerator.memory_bytes_per_s * a100.physics.memory_efficiency
@@ -79,6 +72,10 @@ def test_each_pass_reads_and_writes_the_unpacked_weights() -> None:
     full = replace(ONE, recompute=Recompute.FULL)
     again = step(quantized, full)["recompute"] - step(LORA, full)["recompute"]
     assert again == pytest.approx(once, rel=1e-6)
+
+
+def parts_of_one(form: WeightFormat) -> float:
+    return parts(replace(LORA, weight_format=form))["weights"]
 
 
 @pytest.mark.parametrize(

@@ -20,27 +20,13 @@ def part(name: str, point: Point, model: str = "llama3.1-8b", read: int = 512) -
     return float(np.max(found))
 
 
-def test_weights_take_their_bytes_once() -> None:
+def test_weights_cache_and_buffers_take_their_bytes() -> None:
     assert part("weights", (1, 1, 1)) == 2 * parameters(named_model("llama3.1-8b"))
     eight = replace(generation(), precision=Precision.FP8)
     found = float(generation_memory(columns([(1, 1, 1)]), eight, VLLM)["weights"].max())
     assert 0.5 < found / part("weights", (1, 1, 1)) < 0.6
     asked = generation("llama3.1-70b")
     assert largest_batches(columns([(1, 1, 1)]), asked, VLLM, 80 * 2**30).tolist() == [0]
-
-
-@pytest.mark.parametrize("model", ["llama3.1-8b", "mixtral-8x7b", "gpt3-20b", "t5-3b"])
-@pytest.mark.parametrize("degrees", [(2, 1), (1, 2), (2, 2)])
-def test_ranks_share_weights_and_cache(model: str, degrees: tuple[int, int]) -> None:
-    tensor, pipeline = degrees
-    share = part("weights", (tensor, pipeline, 1), model) / part("weights", (1, 1, 1), model)
-    assert 1.0 / (tensor * pipeline) <= share < 1.2 / (tensor * pipeline)
-    whole = generation_memory(columns([(1, 1, 4)]), generation(model), NATIVE)["cache"]
-    shared = generation_memory(columns([(*degrees, 4)]), generation(model), NATIVE)["cache"]
-    assert shared * tensor * pipeline == pytest.approx(whole)
-
-
-def test_the_cache_has_two_numbers_of_a_head_or_latents_for_each_token() -> None:
     # Llama 3.1 8B: 131,072 bytes a token (2 x 32 layers x 8 heads x 128 x 2 bytes).
     assert part("cache", (1, 1, 3)) == 131_072 * 3 * (512 + 64)
     # DeepSeek-V2 Lite: 27 layers of 512 + 64 numbers.
@@ -52,6 +38,25 @@ def test_the_cache_has_two_numbers_of_a_head_or_latents_for_each_token() -> None
     long, short = part("cache", (1, 1, 1), "gpt-oss-20b", 8128), 12 * 128 + 12 * 8192
     assert long == pytest.approx(short * 2 * 8 * 64 * 2)
     assert part("cache", (1, 4, 2)) == part("cache", (1, 1, 2))
+    on_cpu = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
+    assert float(on_cpu["engine"].max()) == float(on_cpu["communication"].max()) == 0.0
+    asked = generation("gpt2", read=60, written=20)
+    one, two = (
+        generation_memory(columns([(1, pp, 8)]), asked, NATIVE)["communication"].item()
+        for pp in (1, 2)
+    )
+    assert two - one - NCCL_BYTES == 2 * 8 * 60 * 768 * 2
+
+
+@pytest.mark.parametrize("model", ["llama3.1-8b", "mixtral-8x7b", "gpt3-20b", "t5-3b"])
+@pytest.mark.parametrize("degrees", [(2, 1), (1, 2), (2, 2)])
+def test_ranks_share_weights_and_cache(model: str, degrees: tuple[int, int]) -> None:
+    tensor, pipeline = degrees
+    share = part("weights", (tensor, pipeline, 1), model) / part("weights", (1, 1, 1), model)
+    assert 1.0 / (tensor * pipeline) <= share < 1.2 / (tensor * pipeline)
+    whole = generation_memory(columns([(1, 1, 4)]), generation(model), NATIVE)["cache"]
+    shared = generation_memory(columns([(*degrees, 4)]), generation(model), NATIVE)["cache"]
+    assert shared * tensor * pipeline == pytest.approx(whole)
 
 
 @given(
@@ -83,14 +88,3 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(tensor: int, limit: in
     after = columns([(tensor, 1, largest), (tensor, 1, largest + 1)])
     peak_C = generation_memory(after, generation(), VLLM).peak_C
     assert peak_C[0] <= limit_bytes < peak_C[1]
-
-
-def test_engines_and_stages_hold_buffers_of_a_gpu() -> None:
-    on_cpu = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
-    assert float(on_cpu["engine"].max()) == float(on_cpu["communication"].max()) == 0.0
-    asked = generation("gpt2", read=60, written=20)
-    one, two = (
-        generation_memory(columns([(1, pp, 8)]), asked, NATIVE)["communication"].item()
-        for pp in (1, 2)
-    )
-    assert two - one - NCCL_BYTES == 2 * 8 * 60 * 768 * 2

@@ -42,7 +42,7 @@ def test_longer_prompts_and_answers_take_longer(read: int, written: int) -> None
     assert table.latency_s_C[0] < longer.latency_s_C[0]
 
 
-def test_ranks_share_the_weights_that_a_token_reads() -> None:
+def test_ranks_and_stages_share_reads_and_engines_launch_at_their_cost() -> None:
     table = estimates([(1, 1, 1), (8, 1, 1)], generation("llama3.1-70b"), gpu="H100-SXM-80GB")
     assert 5.0 < table.token_s_C[0] / table.token_s_C[1] < 8.0
     table = estimates([(1, 1, 1)])
@@ -53,6 +53,28 @@ def test_ranks_share_the_weights_that_a_token_reads() -> None:
     asked = generation(read=30_000)
     narrow = replace(asked, model=replace(model, window=1024))
     assert estimates([(1, 1, 8)], narrow).token_s_C < 0.5 * estimates([(1, 1, 8)], asked).token_s_C
+    one, four = estimates([(1, 1, 8), (1, 4, 8)]).token_s_C
+    assert one < four < 1.05 * one
+    filled = estimates([(1, 1, 8), (1, 4, 8)]).samples_per_s_per_gpu_C
+    alone = estimates([(1, 1, 8), (1, 4, 8)], engine="native").samples_per_s_per_gpu_C
+    assert 0.85 * filled[0] < filled[1] <= filled[0]
+    assert 0.2 * alone[0] < alone[1] < 0.3 * alone[0]
+    table = estimates([(1, 1, 1), (2, 2, 4), (8, 1, 64)])
+    assert np.sum([seconds for _, seconds in table.parts], axis=0) == pytest.approx(
+        table.latency_s_C
+    )
+    parts = dict(table.parts)
+    assert all((seconds >= 0.0).all() for seconds in parts.values())
+    assert parts["tensor_parallel"][0] == parts["pipeline"][0] == 0.0
+    eager = estimates([(1, 1, 1)], engine="native").token_s_C[0]
+    assert eager > 2 * estimates([(1, 1, 1)]).token_s_C[0]
+    assert eager == pytest.approx(32 * 0.00088, rel=0.1)
+    asked = generation("llama3.1-8b")
+    graph = dict(estimates([(8, 1, 1)], asked).parts)["tensor_parallel"][0]
+    nccl = dict(estimates([(8, 1, 1)], asked, engine="fastertransformer").parts)
+    sums = 2 * 32 * 63
+    assert 4e-6 < graph / sums < 3e-5
+    assert nccl["tensor_parallel"][0] / sums > 7e-5
 
 
 CORE = Machine(
@@ -99,34 +121,6 @@ def test_on_cores_two_ranks_are_quicker_and_a_send_between_stages_is_short() -> 
     one, shared, staged = table.latency_s_C
     assert 0.5 * one < shared < 0.8 * one
     assert one < staged < 1.05 * one
-
-
-def test_stages_add_up_and_work_on_batches_of_their_own_if_the_engine_has_it_so() -> None:
-    one, four = estimates([(1, 1, 8), (1, 4, 8)]).token_s_C
-    assert one < four < 1.05 * one
-    filled = estimates([(1, 1, 8), (1, 4, 8)]).samples_per_s_per_gpu_C
-    alone = estimates([(1, 1, 8), (1, 4, 8)], engine="native").samples_per_s_per_gpu_C
-    assert 0.85 * filled[0] < filled[1] <= filled[0]
-    assert 0.2 * alone[0] < alone[1] < 0.3 * alone[0]
-    table = estimates([(1, 1, 1), (2, 2, 4), (8, 1, 64)])
-    assert np.sum([seconds for _, seconds in table.parts], axis=0) == pytest.approx(
-        table.latency_s_C
-    )
-    parts = dict(table.parts)
-    assert all((seconds >= 0.0).all() for seconds in parts.values())
-    assert parts["tensor_parallel"][0] == parts["pipeline"][0] == 0.0
-
-
-def test_engines_launch_kernels_and_reduce_at_their_own_cost() -> None:
-    eager = estimates([(1, 1, 1)], engine="native").token_s_C[0]
-    assert eager > 2 * estimates([(1, 1, 1)]).token_s_C[0]
-    assert eager == pytest.approx(32 * 0.00088, rel=0.1)
-    asked = generation("llama3.1-8b")
-    graph = dict(estimates([(8, 1, 1)], asked).parts)["tensor_parallel"][0]
-    nccl = dict(estimates([(8, 1, 1)], asked, engine="fastertransformer").parts)
-    sums = 2 * 32 * 63
-    assert 4e-6 < graph / sums < 3e-5
-    assert nccl["tensor_parallel"][0] / sums > 7e-5
 
 
 def test_candidates_and_engines_are_those_of_the_table() -> None:

@@ -61,15 +61,15 @@ def test_extras_in_names_are_short_and_never_taken_for_others() -> None:
     assert name_it(a, b) == name_it(b, a)
 
 
-def test_no_two_knobs_can_be_taken_for_each_other_in_names() -> None:
+def test_knobs_of_names_are_those_of_layouts_and_our_runtime() -> None:
     tags = [*(knob.tag for knob in KNOBS), *(knob.tag for knob in EXTRAS)]
     assert len(set(tags)) == len(tags)
     values = ("T", "F", "N", "1", "%2D", "cpu", "none", "nvme", "opt", "par", "sel", "full")
     assert len({tag + value for tag in tags for value in values}) == len(tags) * len(values)
-
-
-def test_our_runtimes_knobs_have_tags_and_stand_in_its_order() -> None:
     assert sorted(RUNTIME_KNOBS, key=extra_order) == list(RUNTIME_KNOBS)
+    assert {knob.name for knob in KNOBS} == set(Layout.__dataclass_fields__)
+    shown = {k.name: k.default for k in KNOBS if k.name not in ("zero_stage",)}
+    assert {name: getattr(Layout(), name) for name in shown} == shown
 
 
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=3), min_size=2, max_size=2))
@@ -101,12 +101,6 @@ def test_every_layout_of_a_space_has_a_name_of_its_own() -> None:
         )
     ]
     assert len({candidate_name(Candidate(layout=x)) for x in layouts}) == len(layouts)
-
-
-def test_the_registry_has_exactly_the_fields_and_defaults_of_a_layout() -> None:
-    assert {knob.name for knob in KNOBS} == set(Layout.__dataclass_fields__)
-    shown = {k.name: k.default for k in KNOBS if k.name not in ("zero_stage",)}
-    assert {name: getattr(Layout(), name) for name in shown} == shown
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,10 @@ def test_equal_values_are_not_better(name: MetricName) -> None:
     assert not OBJECTIVES[name].better(1.0, 1.0)
 
 
-def test_what_was_not_measured_has_no_value() -> None:
+def test_flops_are_shown_as_counted_and_ranked_by_samples() -> None:
     objective, measured = OBJECTIVES["FLOPS"], steps_of(TRIAL, 2.0)
     assert objective.value(measured) is objective.rank(measured) is None
     assert OBJECTIVES["throughput"].of(record(TRIAL, failure_of(FailureKind.NAN))) is None
-
-
-def test_flops_are_shown_as_counted_and_ranked_by_samples() -> None:
     objective = OBJECTIVES["FLOPS"]
     slow, fast = (
         record(TRIAL, steps_of(TRIAL, step_s, flops_per_step=flops))

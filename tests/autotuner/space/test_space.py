@@ -151,9 +151,16 @@ def test_micro_batches_are_searched(
     assert splits(space(*choices, on=f"dp=2 {on}", **given)) == expected
 
 
-def test_the_smallest_micro_batch_to_try_is_the_users() -> None:
+def test_micro_batches_are_thinned_and_least_is_the_users() -> None:
     assert space(least(4), on="dp=2 micro=4 acc=2").least_micro_batch == 4
     assert space(least()).least_micro_batch == 1
+    one = AutotuningSettings(num_tuning_micro_batch_sizes=1)
+    found = micro_batches_to_try(2, (2,), GlobalBatchRule(), one)
+    assert found == micro_batches_to_try(2, (2,), GlobalBatchRule(), SETTINGS)
+    assert {1, 2, 4, 8, 256, 512, 1024} <= set(found)
+    thinned = splits(space(least(1), rule=GlobalBatchRule(maximum=2 * 1024)))
+    assert {micro for micro, _ in thinned if 512 < micro <= 1024} == {645, 813, 1024}
+    assert max(splits(space(least(1), rule=GlobalBatchRule(maximum=2 * 777)))) == (777, 1)
 
 
 @rows(
@@ -215,36 +222,14 @@ def test_a_note_names(choices: list[KnobChoice], given: dict[str, Any], facts: l
     assert all(fact in note for fact in facts)
 
 
-def test_a_micro_batch_that_the_user_fixed_needs_no_note() -> None:
+def test_a_fixed_micro_batch_needs_no_note_and_a_value_no_knob_has_is_refused() -> None:
     assert space(FREE_STAGES, micros(1)).notes == ()
-
-
-def test_the_count_of_micro_batches_to_tune_leaves_the_curve_as_it_is() -> None:
-    one = AutotuningSettings(num_tuning_micro_batch_sizes=1)
-    found = micro_batches_to_try(2, (2,), GlobalBatchRule(), one)
-    assert found == micro_batches_to_try(2, (2,), GlobalBatchRule(), SETTINGS)
-    assert {1, 2, 4, 8, 256, 512, 1024} <= set(found)
-
-
-def test_a_long_range_is_thinned_to_so_many_for_each_doubling_and_keeps_the_largest() -> None:
-    found = splits(space(least(1), rule=GlobalBatchRule(maximum=2 * 1024)))
-    assert {micro for micro, _ in found if 512 < micro <= 1024} == {645, 813, 1024}
-    assert max(splits(space(least(1), rule=GlobalBatchRule(maximum=2 * 777)))) == (777, 1)
-
-
-def test_free_stages_on_one_rank_are_left_out_by_rule() -> None:
+    with pytest.raises(ConfigError, match="zero_stage is 5"):
+        space(list_of("zero_stage", 5))
+    assert len(small_space().table) == 15
     found = space(FREE_STAGES, least(1), on="acc=2")
     assert found.rejected == (("zero_needs_data_parallel", 6),)
     assert set(found.table["zero_stage"].tolist()) == {0}
-
-
-def test_a_value_that_a_knob_cannot_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match="zero_stage is 5"):
-        space(list_of("zero_stage", 5))
-
-
-def test_the_space_of_the_other_tests_has_four_stages_of_four_micro_batches() -> None:
-    assert len(small_space().table) == 15
 
 
 @rows(
@@ -271,18 +256,19 @@ def test_candidates_are_left_out_by_rule(
     assert dict(space(*choices, on=on).rejected)[rule] == count
 
 
-def test_the_data_degree_and_the_accumulation_follow_from_a_tensor_degree() -> None:
+def test_degrees_that_ranks_share_follow_from_each_other() -> None:
     found = layouts(space(TENSOR, micros(1), on="dp=4 acc=8"))
     degrees = [(one.tensor_parallel, one.data_parallel, one.accumulation) for one in found]
     assert degrees == [(4, 1, 32), (2, 2, 16)]
     odd = layouts(space(list_of("tensor_parallel", 1, 2, 3), least(1), on="dp=4"))
     assert [one.data_parallel for one in odd] == [2, 2]
-
-
-def test_sequence_parallelism_is_searched_on_tensor_ranks_alone() -> None:
-    found = space(TENSOR, list_of("sequence_parallel", False, True), micros(1), on="dp=4")
-    parallel = [one for one in layouts(found) if one.sequence_parallel]
+    both = space(TENSOR, list_of("sequence_parallel", False, True), micros(1), on="dp=4")
+    parallel = [one for one in layouts(both) if one.sequence_parallel]
     assert {one.tensor_parallel for one in parallel} == {2, 4}
+    found = layouts(space(TENSOR, list_of("expert_parallel", 1, 4), micros(1), on="dp=4"))
+    kept = {(one.tensor_parallel, one.expert_parallel) for one in found}
+    assert (1, 4) in kept
+    assert (2, 4) not in kept
 
 
 @rows(
@@ -311,45 +297,29 @@ def test_knobs_are_searched_without_tensor_ranks(
     assert not left_out or not [name for name in found if left_out in name]
 
 
-def test_knobs_of_a_pipeline_are_searched_on_several_stages_alone() -> None:
+def test_pipelines_need_micro_batches_and_splits_their_stages() -> None:
     chunks, schedule = list_of("virtual_pipeline", 1, 2), free("pipeline_schedule", None, "gpipe")
     found = found_rows(space(PIPELINE, chunks, schedule, micros(1), on="dp=4 acc=4"))
     kinds = {(c.layout.pipeline_parallel, c.layout.virtual_pipeline, c.extras) for c in found}
     assert kinds == {(2, 1, ()), (2, 1, (("pipeline_schedule", "gpipe"),)), (2, 2, ())}
-
-
-def test_a_step_has_a_micro_batch_for_each_stage_unless_gpipe_runs() -> None:
-    found = layouts(space(PIPELINE, micros(1, 2, 4), on="dp=2 acc=2"))
-    piped = [one for one in found if one.pipeline_parallel == 2]
+    sizes = layouts(space(PIPELINE, micros(1, 2, 4), on="dp=2 acc=2"))
+    piped = [one for one in sizes if one.pipeline_parallel == 2]
     assert [(one.micro_batch, one.accumulation) for one in piped] == [(1, 4), (2, 2)]
     gpipe = KnobChoice("pipeline_schedule", ("gpipe",), ChoiceKind.PINNED)
     assert splits(space(PIPELINE, gpipe, micros(4), on="dp=2 acc=2")) == [(4, 1)]
-
-
-def test_a_split_counts_if_it_has_a_part_for_each_stage() -> None:
     split = KnobChoice("pipeline_split", ((1, 3),), ChoiceKind.PINNED)
     stages = list_of("pipeline_parallel", 2, 4)
-    found = layouts(space(stages, split, micros(1), on="dp=4 acc=4"))
-    assert [one.pipeline_split for one in found] == [(1, 3)]
+    uneven = layouts(space(stages, split, micros(1), on="dp=4 acc=4"))
+    assert [one.pipeline_split for one in uneven] == [(1, 3)]
 
 
-def test_expert_ranks_are_data_parallel_ranks() -> None:
-    found = layouts(space(TENSOR, list_of("expert_parallel", 1, 4), micros(1), on="dp=4"))
-    kept = {(one.tensor_parallel, one.expert_parallel) for one in found}
-    assert (1, 4) in kept
-    assert (2, 4) not in kept
-
-
-def test_a_split_is_tried_with_its_own_micro_batch_and_ranks() -> None:
+def test_uneven_splits_and_recomputed_layers_have_their_modes() -> None:
     uneven = list_of("micro_batch_split", None, (5, 3), (3, 1))
     found = names(space(TENSOR, uneven, micros(2, 4)))
     assert {name for name in found if "uneven" in name} == {
         "z0_uneven5.3_gas2_tmbspg4",
         "z0_uneven3.1_gas4_tmbspg2",
     }
-
-
-def test_listed_layers_are_of_full_recomputation_alone() -> None:
     modes, layers = list_of("recompute", *Recompute), list_of("recompute_layers", 1, 2)
     found = names(space(modes, layers, micros(1)))
     kinds = {name.partition("_ac")[2].partition("_gas")[0] for name in found}

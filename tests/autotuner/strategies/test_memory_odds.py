@@ -86,11 +86,8 @@ def ran_out(predicted: int, *, stage: int) -> Record:
     return replace(found, trial=replace(found.trial, candidate=candidate))
 
 
-def test_what_is_over_the_limit_by_no_more_than_the_band_is_marginal() -> None:
+def test_marginal_rows_end_with_the_band_and_what_ran_out() -> None:
     assert marginal((), 900, 1010, 1240, 1300) == [False, True, True, False]
-
-
-def test_what_ran_out_of_memory_closes_its_structure_and_what_needs_as_much() -> None:
     assert marginal((ran_out(1240, stage=0),), 1010, 1100) == [False, False]
     assert marginal((ran_out(1100, stage=3),), 1010, 1100, 1240) == [True, False, False]
     memory = MemoryUse(free_before_bytes=LIMIT, peak_bytes=550, limit_bytes=LIMIT)
