@@ -208,12 +208,13 @@ def test_a_tune_that_needs_a_host_which_is_lost_ends_and_names_it(
     write_example(tmp_path, zero_optimization={"stage": [0, 1]})
     journal = tmp_path / "autotuning_results" / "journal.jsonl"
     words = (*hosts.flags, "--num_nodes", "3", "--num_gpus", "1", "--autotuning=tune")
-    with launch(words, tmp_path / "train.py", "--config", "config.json",
-                variables={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
+    script = tmp_path / "train.py"
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}  # the hosts have the same cores
+    with launch(words, script, "--config", "config.json", variables=variables) as process:
         while not (
             journal.exists()
             and '"started"' in journal.read_text()
-            and hosts.run_script("train.py")
+            and hosts.run_script(str(script))
         ):
             assert process.poll() is None
             time.sleep(0.1)

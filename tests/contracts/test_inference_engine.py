@@ -42,12 +42,6 @@ def run(tmp_path: Path) -> EngineRun:
     return EngineRun(task=task, base=BASE, family="gpt3", folder=tmp_path / "a run")
 
 
-def test_a_point_that_it_can_run_has_no_reason_against_it(
-    engine: InferenceEngine, run: EngineRun
-) -> None:
-    assert engine.why_not(run) == ""
-
-
 def test_a_family_that_writes_no_text_or_a_type_it_lacks_is_refused_in_a_sentence(
     engine: InferenceEngine, run: EngineRun
 ) -> None:
@@ -55,6 +49,8 @@ def test_a_family_that_writes_no_text_or_a_type_it_lacks_is_refused_in_a_sentenc
         layout=run.task.layout, input_len=60, output_len=20, precision=Precision.NVFP4
     )
     other = EngineRun(task=task, base=BASE, family="gpt3", folder=run.folder)
+    assert engine.why_not(run) == ""
+    assert engine.tasks_per_run(run) in (1, run.task.layout.world_size)
     assert engine.why_not(other).endswith(".")
     assert "nvfp4" in engine.why_not(other)
 
@@ -69,12 +65,6 @@ def test_commands_are_words_and_read_what_the_engine_writes(
         json.loads(text)
         assert any(str(path).startswith(word) for word in words if word.startswith("/"))
     assert str(run.folder / LATENCY_FILE) in words
-
-
-def test_ranks_are_started_by_a_launcher_or_by_the_engine(
-    engine: InferenceEngine, run: EngineRun
-) -> None:
-    assert engine.tasks_per_run(run) in (1, run.task.layout.world_size)
 
 
 def test_a_shared_process_reads_files_of_its_runs_and_says_its_version(
@@ -100,12 +90,6 @@ def test_a_load_test_reads_files_of_its_folder_and_leaves_figures_there(
     assert tuple(engine.read_load(tmp_path / "load")) == ()
 
 
-def test_no_file_is_a_failure_with_its_name(engine: InferenceEngine, run: EngineRun) -> None:
-    outcome = engine.read(run)
-    assert isinstance(outcome, FailedTrial)
-    assert LATENCY_FILE in outcome.failure.detail
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -122,7 +106,12 @@ def test_a_file_of_another_form_is_a_failure_and_no_crash(
     assert isinstance(engine.read(run), FailedTrial)
 
 
-def test_a_pipe_in_place_of_a_file_is_a_failure(engine: InferenceEngine, run: EngineRun) -> None:
+def test_no_file_or_a_pipe_in_its_place_is_a_failure(
+    engine: InferenceEngine, run: EngineRun
+) -> None:
+    outcome = engine.read(run)
+    assert isinstance(outcome, FailedTrial)
+    assert LATENCY_FILE in outcome.failure.detail
     run.folder.mkdir()
     os.mkfifo(run.folder / LATENCY_FILE)
     assert isinstance(engine.read(run), FailedTrial)

@@ -34,10 +34,6 @@ def test_the_same_settings_can_be_written_in_json_hjson_and_yaml(
     assert read(tmp_path, name, text) == {"zero_optimization": {"stage": 2}}
 
 
-def test_a_number_with_an_exponent_is_a_number_in_yaml_too(tmp_path: Path) -> None:
-    assert read(tmp_path, "c.yaml", "size: 5e7") == {"size": 5e7}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -69,41 +65,78 @@ def test_a_malformed_file_is_named_with_its_defect(
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "is_supplied"),
     [
-        '{"a": {"b": 1}',
-        '{"a": {"b": [1, 2,],}\n',
-        '{"a": {"b": "}, {"}, "c": {}',
-        '{"a": {"b": "\\"}"}',
+        *(
+            (text, True)
+            for text in (
+                '{"a": {"b": 1}',
+                '{"a": {"b": [1, 2,],}\n',
+                '{"a": {"b": "}, {"}, "c": {}',
+                '{"a": {"b": "\\"}"}',
+            )
+        ),
+        *(
+            (text, False)
+            for text in (
+                *('{"a": {"b": {"c": 1}', '{"a": 1', '{"a": {"b": 1', '{"a": {"b": 1},'),
+                *('{"a": foo}', '{"a": [{"b": 1}', '{"a": {"a": 1}, "b": {"c": 1, "c": 2}'),
+                *('"{"', "}", ""),
+            )
+        ),
     ],
 )
-def test_a_last_brace_that_is_missing_is_supplied_with_a_warning(
-    tmp_path: Path, text: str
+def test_a_last_brace_that_is_missing_is_supplied_with_a_warning_and_nothing_else(
+    tmp_path: Path, text: str, is_supplied: bool
 ) -> None:
     path = tmp_path / "c.json"
     path.write_text(text)
-    (warning,) = read_document(path).warnings
-    assert warning == f"{path} lacks its last closing brace; it is read as if it were there."
+    if is_supplied:
+        (warning,) = read_document(path).warnings
+        expected = f"{path} lacks its last closing brace; it is read as if it were there."
+        assert warning == expected
+    else:
+        with pytest.raises(ConfigError):
+            read_config(path)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("name", "text", "found"),
     [
-        '{"a": {"b": {"c": 1}',
-        '{"a": 1',
-        '{"a": {"b": 1',
-        '{"a": {"b": 1},',
-        '{"a": foo}',
-        '{"a": [{"b": 1}',
-        '{"a": {"a": 1}, "b": {"c": 1, "c": 2}',
-        '"{"',
-        "}",
-        "",
+        ("c.yaml", "size: 5e7", {"size": 5e7}),
+        ("c.json", f'{{"model_max_length": {int(1e30)}}}', {"model_max_length": int(1e30)}),
+        (
+            "c.yaml",
+            "a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\nt: '1:30'\nu: 00:12",
+            {"a": {"x": 1}, "b": {"x": 2}, "t": "1:30", "u": "00:12"},
+        ),
     ],
 )
-def test_nothing_else_is_supplied(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError):
-        read(tmp_path, "c.json", text)
+def test_what_frameworks_write_is_read_as_they_read_it(
+    tmp_path: Path, name: str, text: str, found: dict[str, object]
+) -> None:
+    assert read(tmp_path, name, text) == found
+
+
+ALIASES = "\n".join(
+    [
+        "a0: &a0 [1,1,1,1,1,1,1,1,1]",
+        *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(ALIASES, "aliases"), ("a: !!python/object/apply:os.getcwd []", "c.yaml"), (None, "No such")],
+)
+def test_yaml_fills_no_memory_builds_no_objects_and_must_exist(
+    tmp_path: Path, text: str | None, says: str
+) -> None:
+    if text is not None:
+        (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        read_config(tmp_path / "c.yaml")
 
 
 TEXTS = st.text(st.characters(exclude_characters="\0"), max_size=4)
@@ -127,23 +160,6 @@ def test_any_text_is_a_document_or_a_configuration_error(suffix: str, text: str)
         path.write_text(text)
         with suppress(ConfigError):
             read_document(path)
-
-
-def test_nested_yaml_aliases_cannot_fill_the_memory(tmp_path: Path) -> None:
-    lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1]"]
-    lines += [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
-    with pytest.raises(ConfigError, match="aliases"):
-        read(tmp_path, "c.yaml", "\n".join(lines))
-
-
-def test_yaml_tags_build_no_objects(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError):
-        read(tmp_path, "c.yaml", "a: !!python/object/apply:os.getcwd []")
-
-
-def test_a_missing_file_is_said_with_its_path(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        read_config(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("suffix", ["json", "hjson", "yaml"])
@@ -176,10 +192,6 @@ def test_nan_of_any_section_is_refused_and_infinity_is_not(
     assert read(tmp_path, f"c.{suffix}", f'{{"key": {infinity}}}') == {"key": float("inf")}
 
 
-def test_a_length_without_a_limit_of_transformers_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path, "c.json", f'{{"model_max_length": {int(1e30)}}}')
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -195,11 +207,6 @@ def test_what_yaml_would_read_otherwise_than_it_looks_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         read(tmp_path, "c.yaml", text)
-
-
-def test_yaml_may_quote_a_time_and_merge_sections(tmp_path: Path) -> None:
-    text = "a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\nt: '1:30'\nu: 00:12"
-    assert read(tmp_path, "c.yaml", text)["b"] == {"x": 2}
 
 
 def test_three_megabytes_of_yaml_are_refused_in_seconds(tmp_path: Path) -> None:

@@ -41,39 +41,38 @@ def test_a_file_system_that_fails_is_said_with_the_file_and_what_to_do(
     assert sentence_on(of(number)) == says
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_what_may_not_be_written_is_for_the_user_to_mend(number: int) -> None:
-    assert is_unwritable(of(number))
+@pytest.mark.parametrize(
+    ("numbers", "unwritable", "gone"),
+    [
+        ((errno.EACCES, errno.EPERM, errno.EROFS), True, False),  # for the user to mend
+        ((errno.EIO, errno.ESTALE, errno.ENODEV), False, True),
+    ],
+)
+def test_what_may_not_be_written_is_told_from_a_disk_that_is_gone(
+    numbers: tuple[int, ...], unwritable: bool, gone: bool
+) -> None:
+    assert {(is_unwritable(of(number)), is_gone(of(number))) for number in numbers} == {
+        (unwritable, gone)
+    }
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENODEV])
-def test_a_disk_that_is_gone_is_the_machines(number: int) -> None:
-    assert (is_gone(of(number)), is_unwritable(of(number))) == (True, False)
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ETIMEDOUT])
-def test_without_a_file_it_may_be_a_process_or_a_socket(number: int) -> None:
-    assert sentence_on(of(number, None)) is None
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.ESTALE])
-def test_what_only_file_systems_say_needs_no_name(number: int) -> None:
-    said = sentence_on(of(number, None))
-    assert said is not None
-    assert said.startswith("a file ")
+MISTAKES = (errno.ENOENT, errno.EBADF, errno.EEXIST, errno.EISDIR, errno.EMFILE, errno.EINVAL)
 
 
 @pytest.mark.parametrize(
-    "number", [errno.ENOENT, errno.EBADF, errno.EEXIST, errno.EISDIR, errno.EMFILE, errno.EINVAL]
+    ("numbers", "name", "begins"),
+    [
+        ((errno.EACCES, errno.EPERM, errno.ETIMEDOUT), None, None),  # a process or a socket
+        ((errno.EROFS, errno.EIO, errno.ESTALE), None, "a file "),
+        (MISTAKES, "/results/journal.jsonl", None),  # are not swallowed
+        ((errno.EROFS,), b"/results", "/results is not accessible"),
+    ],
 )
-def test_a_mistake_of_ours_is_not_swallowed(number: int) -> None:
-    assert sentence_on(of(number)) is None
-
-
-def test_a_name_in_bytes_is_read() -> None:
-    assert (sentence_on(of(errno.EROFS, b"/results")) or "").startswith(
-        "/results is not accessible"
-    )
+def test_a_sentence_is_said_of_a_file_system_only(
+    numbers: tuple[int, ...], name: str | bytes | None, begins: str | None
+) -> None:
+    for said in (sentence_on(of(number, name)) for number in numbers):
+        assert said is None if begins is None else (said or "").startswith(begins)
 
 
 @pytest.fixture(autouse=True)

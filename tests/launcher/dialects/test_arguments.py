@@ -26,29 +26,16 @@ def test_a_value_is_found_in_each_form(argument: tuple[str, ...], form: Argument
     assert (found.value, found.form) == ("8", form)
 
 
-@pytest.mark.parametrize(
-    "other", ["--test-batch-size=8", "-vb=8", "--per_device_eval_batch_size=8", "-B=8", "b=8"]
-)
-def test_look_alikes_are_other_arguments(other: str) -> None:
-    assert find_argument((other,), NAMES) is None
-
-
-def test_the_last_one_given_counts() -> None:
-    found = find_argument(("-b", "2", "--batch_size=4"), NAMES)
-    assert found is not None
-    assert found.value == "4"
-
-
-def test_a_negative_number_is_a_value() -> None:
-    found = find_argument(("--batch_size", "-1"), NAMES)
-    assert found is not None
-    assert found.value == "-1"
-
-
-def test_a_switch_takes_only_a_truth_value() -> None:
-    bare = find_argument(("--amp", "data"), ("--amp",), switch=True)
-    valued = find_argument(("--amp", "True"), ("--amp",), switch=True)
-    assert (bare and bare.value, valued and valued.value) == ("", "True")
+def test_the_last_value_counts_and_a_switch_takes_only_a_truth_value() -> None:
+    for words, names, switch, value in (
+        (("-b", "2", "--batch_size=4"), NAMES, False, "4"),
+        (("--batch_size", "-1"), NAMES, False, "-1"),
+        (("--amp", "data"), ("--amp",), True, ""),
+        (("--amp", "True"), ("--amp",), True, "True"),
+    ):
+        found = find_argument(words, names, switch=switch)
+        assert found is not None
+        assert found.value == value
 
 
 def test_a_new_argument_has_an_equals_sign_where_all_others_have_one() -> None:

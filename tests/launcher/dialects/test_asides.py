@@ -62,38 +62,35 @@ def test_no_two_steps_in_a_row_have_a_pause_before_them(steps: int) -> None:
     assert needs.evaluate_after - needs.save_after in (0, 2)
 
 
+EVAL, OLD, SAVING = "--eval_strategy", "--evaluation_strategy", "--save_strategy"
+
+
 @pytest.mark.parametrize(
-    ("version", "name"), [("4.40.2", "--evaluation_strategy"), ("4.44.0", "--eval_strategy")]
+    ("line", "text", "version", "pairs"),
+    [
+        *(
+            (f"{name} epoch", TRAINER, version, {(name, "steps"), ("--eval_delay", "0")})
+            for version, name in (("4.40.2", OLD), ("4.44.0", EVAL))
+        ),
+        (f"{OLD} epoch", TRAINER, "4.44.0", {(EVAL, "steps")}),
+        ("--do_eval true", TRAINER, "5.0.0", {(EVAL, "steps"), ("--eval_steps", EVALUATE)}),
+        ("--do_eval true", "t = Trainer(model)", "5.0.0", {(EVAL, "no"), (SAVING, "steps")}),
+        (f"{SAVING} no", TRAINER, "5.0.0", {(SAVING, "no"), (EVAL, "no")}),
+        (
+            "--push_to_hub true --report_to wandb",
+            TRAINER,
+            "5.0.0",
+            {("--push_to_hub", "false"), ("--report_to", "none")},
+        ),
+        ("", TRAINER, "5.0.0", {("--save_steps", SAVE), ("--output_dir", "trial/output")}),
+    ],
 )
-def test_a_trainer_evaluates_and_saves_once(version: str, name: str) -> None:
-    words = train(name, "epoch", version=version)
-    assert {(name, "steps"), ("--eval_steps", EVALUATE), ("--eval_delay", "0")} <= words
-    assert {("--save_strategy", "steps"), ("--save_steps", SAVE)} <= words
-    assert ("--output_dir", "trial/output") in words
-
-
-def test_the_older_name_of_a_trainers_strategy_does_not_outweigh_ours() -> None:
-    words = train("--evaluation_strategy", "epoch", version="4.44.0")
-    assert ("--eval_strategy", "steps") in words
-    assert ("--evaluation_strategy", "epoch") not in words
-
-
-def test_a_trainer_that_evaluates_afterwards_what_it_is_given_evaluates() -> None:
-    assert ("--eval_strategy", "steps") in train("--do_eval", "true")
-
-
-def test_a_trainer_without_a_set_to_evaluate_does_not() -> None:
-    assert ("--eval_strategy", "no") in train("--do_eval", "true", text="t = Trainer(model)")
-
-
-def test_what_the_user_of_a_trainer_has_turned_off_stays_off() -> None:
-    words = train("--save_strategy", "no")
-    assert {("--save_strategy", "no"), ("--eval_strategy", "no")} <= words
-
-
-def test_a_trainer_tells_nobody_in_a_soak_either() -> None:
-    words = train("--push_to_hub", "true", "--report_to", "wandb")
-    assert {("--push_to_hub", "false"), ("--report_to", "none")} <= words
+def test_a_trainer_evaluates_what_it_is_given_and_saves_once_unless_that_is_off(
+    line: str, text: str, version: str, pairs: set[tuple[str, str]]
+) -> None:
+    words = train(*line.split(), text=text, version=version)
+    assert pairs <= words
+    assert (OLD, "epoch") not in words
 
 
 def test_a_trainers_file_of_arguments_is_told_likewise() -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.dialects import choose_dialect
+from autoconf_launch.launcher.script import ScriptSource
 from autoconf_launch.launcher.spelling import batch_in_source
 
 from .sources import say_of, script
@@ -24,9 +24,49 @@ def test_two_dialects_that_fit_are_said_and_the_first_is_taken() -> None:
     )
 
 
-def test_the_named_dialect_is_taken_without_a_word() -> None:
-    choice = choose_dialect(say_of(script(text=TRAINER), dialect="accelerate"))
-    assert (choice.dialect.name, choice.notes) == ("accelerate", ())
+MAPPED = (("train_micro_batch_size_per_gpu", "--n"),)
+OWN = "from transformers import Trainer, TrainingArguments\nTrainingArguments('o')"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (say_of(script(text=TRAINER), dialect="accelerate"), "accelerate"),
+        (script("--batch_size=2", text=TRAINER), "hf_trainer"),
+        (script("--batch_size=2"), "arguments"),
+        (say_of(script("--n=2"), arguments=MAPPED), "arguments"),
+    ],
+)
+def test_a_named_dialect_or_a_framework_or_the_scripts_arguments_are_taken_without_a_word(
+    source: ScriptSource, name: str
+) -> None:
+    choice = choose_dialect(source)
+    assert (choice.dialect.name, choice.notes) == (name, ())
+
+
+@pytest.mark.parametrize(
+    ("source", "says", "loader"),
+    [
+        (
+            say_of(script(), dialect="acelerate"),
+            "'acelerate' is unknown; did you mean 'acc",
+            False,
+        ),
+        (script(text=OWN), r"makes its TrainingArguments itself.*dataloader", True),
+        (script("--lr=2"), "--arg train_micro_batch_size_per_gpu=--NAME", True),
+        (script(text="DataLoader(d, batch_size=4)"), "its batch of 4", True),
+        (script(text="batch_size = 64\nDataLoader(d, batch_size=batch_size)"), "of 64", True),
+        (script(text="c = {'batch_size': 16}\nDataLoader(d, c['batch_size'])"), "of 16", True),
+        (script(text="DataLoader(data, 2 * size)"), "--dialect dataloader", True),
+    ],
+)
+def test_a_script_of_which_no_batch_is_known_is_refused_with_what_to_do(
+    source: ScriptSource, says: str, loader: bool
+) -> None:
+    with pytest.raises(ConfigError, match=says) as error:
+        choose_dialect(source)
+    assert ("dataloader" in str(error.value)) is loader
+    assert says.startswith(("its", "of")) is ("in its source" in str(error.value))
 
 
 @pytest.mark.parametrize(("name", "tool"), [("megatron", "Megatron-LM"), ("torchtitan", None)])
@@ -34,32 +74,6 @@ def test_a_dialect_that_no_run_has_proven_is_experimental(name: str, tool: str |
     (note,) = choose_dialect(say_of(script(), dialect=name)).notes
     assert note.startswith(f"Dialect {name} is experimental")
     assert f"by a run of {tool or name};" in note
-
-
-def test_an_unknown_dialect_gets_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match="'acelerate' is unknown; did you mean 'accelerate'"):
-        choose_dialect(say_of(script(), dialect="acelerate"))
-
-
-def test_arguments_of_the_script_are_for_what_no_framework_knows() -> None:
-    assert choose_dialect(script("--batch_size=2", text=TRAINER)).notes == ()
-    assert choose_dialect(script("--batch_size=2")).dialect.name == "arguments"
-
-
-def test_a_mapping_makes_any_script_known() -> None:
-    source = say_of(script("--n=2"), arguments=(("train_micro_batch_size_per_gpu", "--n"),))
-    assert choose_dialect(source).dialect.name == "arguments"
-
-
-def test_training_arguments_in_the_source_are_said() -> None:
-    text = "from transformers import Trainer, TrainingArguments\nTrainingArguments('o')"
-    with pytest.raises(ConfigError, match=r"makes its TrainingArguments itself.*dataloader"):
-        choose_dialect(script(text=text))
-
-
-def test_nothing_known_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
-        choose_dialect(script("--lr=2"))
 
 
 @pytest.fixture
@@ -81,71 +95,33 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("theirs")
-def test_a_dialect_of_another_package_is_asked_before_ours() -> None:
+def test_a_dialect_of_another_package_is_asked_before_ours_and_taken_by_its_name() -> None:
     choice = choose_dialect(script(text=TRAINER))
     assert choice.dialect.name == "theirs"
     assert "theirs and hf_trainer both match this script" in choice.notes[0]
-
-
-@pytest.mark.usefixtures("theirs")
-def test_a_dialect_of_another_package_is_taken_by_its_name() -> None:
     assert choose_dialect(say_of(script(), dialect="theirs")).dialect.name == "theirs"
 
 
-def test_the_dataloader_is_never_reached_into_unasked() -> None:
-    with pytest.raises(ConfigError):
-        choose_dialect(script(text="DataLoader(d, batch_size=4)"))
-
-
 @pytest.mark.parametrize(
-    ("text", "name"),
+    ("line", "text", "name"),
     [
-        ("", "native"),
-        ("from autoconf_launch.runtime import initialize\nimport transformers", "native"),
-        ("import deepspeed", "deepspeed"),
-        (f"import deepspeed\n{TRAINER}", "hf_trainer"),
+        ("--deepspeed ds.json", "", "native"),
+        (
+            "--deepspeed ds.json",
+            "from autoconf_launch.runtime import initialize\nimport transformers",
+            "native",
+        ),
+        ("--deepspeed ds.json", "import deepspeed", "deepspeed"),
+        ("--deepspeed ds.json", f"import deepspeed\n{TRAINER}", "hf_trainer"),
+        ("--deepspeed --deepspeed_config=ds.json", "from training import main", "deepspeed"),
+        ("--deepspeed --deepspeed_config=ds.json", "import autoconf_launch", "native"),
     ],
 )
 def test_a_document_of_deepspeed_belongs_to_the_framework_of_the_script(
-    text: str, name: str
+    line: str, text: str, name: str
 ) -> None:
-    source = dataclasses.replace(
-        script("--deepspeed", "ds.json", text=text),
-        config=RawConfig({"train_micro_batch_size_per_gpu": 1}),
-        config_argument=1,
-    )
-    assert choose_dialect(source).dialect.name == name
-
-
-def test_a_batch_that_was_not_seen_in_the_source_is_not_said_to_be_there() -> None:
-    with pytest.raises(ConfigError, match="--dialect dataloader") as error:
-        choose_dialect(script(text="DataLoader(data, 2 * size)"))
-    assert "in its source" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("batch_size = 64\nDataLoader(data, batch_size=batch_size)", "its batch of 64"),
-        ("config = {'batch_size': 16}\nDataLoader(data, config['batch_size'])", "batch of 16"),
-    ],
-)
-def test_a_batch_in_the_source_alone_leads_to_the_dataloader(text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match="--dialect dataloader") as error:
-        choose_dialect(script(text=text))
-    assert says in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [("from training import main", "deepspeed"), ("import autoconf_launch", "native")],
-)
-def test_deepspeeds_own_argument_tells_where_a_module_imports_it(text: str, name: str) -> None:
-    source = dataclasses.replace(
-        script("--deepspeed", "--deepspeed_config=ds.json", text=text),
-        config=RawConfig({"train_micro_batch_size_per_gpu": 1}),
-        config_argument=1,
-    )
+    document = RawConfig({"train_micro_batch_size_per_gpu": 1})
+    source = script(*line.split(), text=text, config=document, config_argument=1)
     assert choose_dialect(source).dialect.name == name
 
 

@@ -165,11 +165,6 @@ def test_an_argument_outweighs_the_key_of_the_same_name(override: tuple[str, ...
     assert [file.text for file in made.files] == [SMALL.replace("8", "2")]
 
 
-def test_a_declared_argument_that_is_not_given_does_not() -> None:
-    source = document(SMALL, text="p.add_argument('--batch_size', type=int, default=32)")
-    assert batch_of(source) == (2, 8)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -189,13 +184,34 @@ def test_another_batch_than_that_of_training_is_left_alone(text: str) -> None:
         choose_dialect(document(text))
 
 
-def test_of_two_batches_that_of_training_is_taken() -> None:
-    text = "export: {batch_size: 1}\ntrain: {batch_size: 2, accum: 8}\n"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export: {batch_size: 1}\ntrain: {batch_size: 2, accum: 8}\n",
+        "batch_size: {eval: 4, train: 2}\naccum: 8\n",
+    ],
+)
+def test_of_several_batches_that_of_training_is_taken(text: str) -> None:
     assert batch_of(document(text)) == (2, 8)
 
 
-def test_a_section_of_batches_has_one_of_training() -> None:
-    assert batch_of(document("batch_size: {eval: 4, train: 2}\naccum: 8\n")) == (2, 8)
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("data: [{n: 2}]\naccum: 8\n", "data.0.n"),
+        ("SOLVER: {IMS_PER_BATCH: 2}\naccum: 8\n", "SOLVER.IMS_PER_BATCH"),  # no variable
+    ],
+)
+def test_a_key_can_be_named_like_an_argument(text: str, key: str) -> None:
+    source = say_of(document(text), arguments=(("train_micro_batch_size_per_gpu", key),))
+    assert batch_of(source) == (2, 8)
+    made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
+    assert made.files[0].text == text.replace("2", "4").replace("8", "4")
+
+
+def test_a_declared_argument_that_is_not_given_does_not_outweigh_a_key() -> None:
+    source = document(SMALL, text="p.add_argument('--batch_size', type=int, default=32)")
+    assert batch_of(source) == (2, 8)
 
 
 @pytest.mark.parametrize(
@@ -225,20 +241,6 @@ def test_the_last_of_two_documents_decides_and_both_change() -> None:
     made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
     assert made.script_args == ("--config", "trial/c.yaml", "trial/2_c.yaml")
     assert [yaml.safe_load(file.text)["batch_size"] for file in made.files] == [4, 4]
-
-
-def test_a_key_can_be_named_like_an_argument() -> None:
-    mapped = (("train_micro_batch_size_per_gpu", "data.0.n"),)
-    source = say_of(document("data: [{n: 2}]\naccum: 8\n"), arguments=mapped)
-    assert batch_of(source) == (2, 8)
-    made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
-    assert made.files[0].text == "data: [{n: 4}]\naccum: 4\n"
-
-
-def test_a_capital_key_is_not_taken_for_a_variable() -> None:
-    mapped = (("train_micro_batch_size_per_gpu", "SOLVER.IMS_PER_BATCH"),)
-    source = say_of(document("SOLVER: {IMS_PER_BATCH: 2}\naccum: 8\n"), arguments=mapped)
-    assert batch_of(source) == (2, 8)
 
 
 def test_a_name_that_is_neither_argument_nor_key_is_refused_with_both() -> None:
@@ -337,8 +339,14 @@ def test_a_division_of_keys_is_seen_as_a_derived_accumulation() -> None:
     assert DIALECT.read(source, world_size=1).awaits_profile
 
 
-def test_a_document_too_large_to_be_one_is_not_read() -> None:
+def test_a_document_that_is_too_large_or_grows_so_by_aliases_is_not_read() -> None:
     assert leaves_of(f"batch_size: 2\n{'# x' * 2**20}", ".yaml") == ()
+    lines = ["a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
+    lines += [
+        f"{c}: &{c} [{', '.join([f'*{b}'] * 9)}]"
+        for b, c in zip("abcdefg", "bcdefgh", strict=True)
+    ]
+    assert leaves_of("\n".join(lines), ".yaml") == ()
 
 
 @pytest.mark.parametrize(
@@ -350,31 +358,10 @@ def test_a_document_that_no_reader_would_end_does_no_harm(text: str) -> None:
     )
 
 
-def test_repeated_aliases_do_not_fill_the_memory() -> None:
-    lines = ["a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
-    lines += [
-        f"{c}: &{c} [{', '.join([f'*{b}'] * 9)}]"
-        for b, c in zip("abcdefg", "bcdefgh", strict=True)
-    ]
-    assert leaves_of("\n".join(lines), ".yaml") == ()
-
-
-def test_a_default_path_is_in_the_arguments_of_a_trial_only_where_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("c.yaml").write_text(SMALL)
-    Path("train.py").write_text("p.add_argument('--cfg', '-c', default='c.yaml')\n")
-    source = find_script_source(parse_request(["train.py"]))
-    assert batch_of(source) == (2, 8)
-    assert render_with(DIALECT, source).script_args == ()
-    made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
-    assert made.script_args == ("--cfg", "trial/c.yaml")
-
-
 @pytest.mark.parametrize(
     "written",
     [
+        "'code/c.yaml'",
         "HERE / 'c.yaml'",
         "str(HERE / 'c.yaml')",
         "Path(__file__).parent / 'c.yaml'",
@@ -394,6 +381,7 @@ def test_a_default_path_may_start_at_the_folder_of_the_script(
     Path("code/train.py").write_text(f"HERE = Path(__file__).parent\n{declares}")
     source = find_script_source(parse_request(["code/train.py"]))
     assert batch_of(source) == (2, 8)
+    assert render_with(DIALECT, source).script_args == ()
     made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
     assert made.script_args == ("--cfg", "trial/c.yaml")
 

@@ -51,15 +51,23 @@ def test_a_trainer_in_the_source_is_told_by_variables() -> None:
         ("PL_TRAINER_ACCUMULATE_GRAD_BATCHES", "2"),
         ("PL_TRAINER_STRATEGY", "fsdp"),
     )
-
-
-def test_the_words_for_batch_and_accumulation_are_announced() -> None:
-    source = script("--batch_size=2", text=OWN)
     assert DIALECT.read(source, world_size=2).notes == (
         "Using --batch_size as the micro-batch (change it with --arg).",
         "Using PL_TRAINER_ACCUMULATE_GRAD_BATCHES as gradient accumulation "
         "(change it with --arg).",
     )
+
+
+def test_a_trial_neither_logs_nor_saves_unless_a_callback_needs_it() -> None:
+    callbacks = f"{OWN}\nLearningRateMonitor()\nModelCheckpoint()"
+    plain, needing = (
+        dict(DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).environment)
+        for source in (script("--batch_size=2", text=text) for text in (OWN, callbacks))
+    )
+    assert plain["PL_TRAINER_LOGGER"] == plain["PL_TRAINER_ENABLE_CHECKPOINTING"] == "False"
+    assert plain["PL_TRAINER_MAX_STEPS"] == "8"
+    assert plain["PL_TRAINER_DEFAULT_ROOT_DIR"] == "trial/output"
+    assert not {"PL_TRAINER_LOGGER", "PL_TRAINER_ENABLE_CHECKPOINTING"} & needing.keys()
 
 
 def test_what_the_source_says_itself_is_left_to_it() -> None:
@@ -100,23 +108,6 @@ def test_a_strategy_in_the_scripts_document_is_set_there() -> None:
     made = render_with(DIALECT, source, 2, zero_stage=3)
     assert made.environment == ()
     assert 'strategy: "fsdp"' in made.files[0].text
-
-
-def test_a_trial_neither_logs_nor_saves() -> None:
-    source = script("--batch_size=2", text=OWN)
-    trial = dict(DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).environment)
-    assert trial["PL_TRAINER_LOGGER"] == "False"
-    assert trial["PL_TRAINER_ENABLE_CHECKPOINTING"] == "False"
-    assert trial["PL_TRAINER_MAX_STEPS"] == "8"
-    assert trial["PL_TRAINER_DEFAULT_ROOT_DIR"] == "trial/output"
-
-
-def test_a_callback_that_needs_a_logger_keeps_it() -> None:
-    text = f"{OWN}\nLearningRateMonitor()\nModelCheckpoint()"
-    source = script("--batch_size=2", text=text)
-    trial = dict(DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).environment)
-    assert "PL_TRAINER_LOGGER" not in trial
-    assert "PL_TRAINER_ENABLE_CHECKPOINTING" not in trial
 
 
 def test_an_argument_that_only_the_profile_run_knows_may_be_mapped() -> None:

@@ -63,24 +63,18 @@ def test_a_launch_is_an_indexed_job_a_headless_service_and_a_secret(tmp_path: Pa
     assert spec["template"]["metadata"]["annotations"] == {"cost": "7"}
 
 
-def test_the_users_pod_keeps_what_is_not_ours(tmp_path: Path) -> None:
-    pod = manifests(tmp_path, pods=1)[0]["spec"]["template"]["spec"]
-    container = pod["containers"][0]
+@pytest.mark.parametrize(("asked", "limit"), [(None, "8"), (4, "4")])
+def test_the_users_pod_keeps_what_is_not_ours_and_is_limited_to_a_gpu_for_each_rank(
+    tmp_path: Path, asked: int | None, limit: str
+) -> None:
+    pod = manifests(tmp_path, pods=1, gpus=asked)[0]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
     assert (container["image"], pod["nodeSelector"]) == ("train:1", {"gpu": "h100"})
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/home", "/dev/shm"]
     assert "subdomain" not in pod
-
-
-@pytest.mark.parametrize(("asked", "limit"), [(None, "8"), (4, "4")])
-def test_a_pod_is_limited_to_a_gpu_for_each_rank(
-    tmp_path: Path, asked: int | None, limit: str
-) -> None:
-    job = manifests(tmp_path, pods=1, gpus=asked)[0]
-    resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
-    assert resources == {"limits": {"nvidia.com/gpu": limit, "memory": "400Gi"}, "requests": {}}
-
-
-def test_more_gpus_than_the_users_pod_has_are_refused(tmp_path: Path) -> None:
+    limits = {"nvidia.com/gpu": limit, "memory": "400Gi"}
+    assert container["resources"] == {"limits": limits, "requests": {}}
+    assert container["command"] == ["python", "-c", "$$(touch x) $$HOME $$$$"]
     with pytest.raises(ConfigError, match=r"--num_gpus is 9, but .* limits nvidia.com/gpu to 8"):
         manifests(tmp_path, pods=1, gpus=9)
 
@@ -104,12 +98,6 @@ def test_a_node_that_was_lost_too_often_gets_no_pod(tmp_path: Path, own: str, te
         assert [rule["values"] for rule in term["matchFields"]] == [["n7"], ["n8"]]
         assert {rule["operator"] for rule in term["matchFields"]} == {"NotIn"}
     assert "matchExpressions" in found[0] or terms == 1
-
-
-def test_no_word_of_the_command_is_expanded(tmp_path: Path) -> None:
-    job = manifests(tmp_path, pods=1)[0]
-    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command == ["python", "-c", "$$(touch x) $$HOME $$$$"]
 
 
 def test_secrets_stand_in_the_secret_alone_and_are_shown_nowhere(tmp_path: Path) -> None:

@@ -46,13 +46,32 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
+HOSTILE = ["-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb"]
+
+
 @pytest.mark.parametrize(
-    "host", ["-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb", "`x`", "", "a'b", "é", "../x"]
+    ("engine", "host"),
+    [
+        *(
+            (engine, host)
+            for engine in PIPES
+            for host in (*HOSTILE, "`x`", "", "a'b", "é", "../x")
+        ),
+        *((engine, host) for engine in GROUPS for host in (*HOSTILE, "a,b", "[1-3]")),
+    ],
 )
-@pytest.mark.parametrize("engine", PIPES)
-def test_what_cannot_be_a_host_reaches_no_command(host: str, engine: str) -> None:
+def test_what_cannot_be_a_host_reaches_no_command(engine: str, host: str) -> None:
     with pytest.raises(ConfigError, match="fix the hostfile"):
         open_line(host, engine)
+
+
+@pytest.mark.parametrize(("engine", "program"), [("slurm", "srun"), ("impi", "mpirun")])
+def test_an_engine_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, engine: str, program: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    with pytest.raises(ConfigError, match=f"needs {program}, which is not installed"):
+        open_line("n1", engine)
 
 
 @pytest.mark.parametrize("host", ["worker-0", "10.0.0.1", "user@far.example", "fe80::1%eth0"])
@@ -60,15 +79,11 @@ def test_names_and_addresses_are_taken(host: str) -> None:
     assert host in reach_host(host, SSH, "/", ("true",))
 
 
-def test_what_runs_behind_ssh_passes_a_shell_whole() -> None:
-    command = ("py", "a b", "$HOME", "it's", "-x", "line\nline")
-    words = reach_host("far", SSH, "/it's here", command)
-    assert shlex.split(words[-1]) == ["cd", "/it's here", "&&", "exec", *command]
-
-
-def test_ssh_asks_for_nothing_and_takes_the_users_words() -> None:
+def test_ssh_asks_for_nothing_and_takes_words_of_the_user_and_of_the_command_whole() -> None:
     access = RemoteAccess(port=2222, arguments=("-F", "my config"))
-    words = reach_host("far", access, "/", ("true",))
+    command = ("py", "a b", "$HOME", "it's", "-x", "line\nline")
+    words = reach_host("far", access, "/it's here", command)
+    assert shlex.split(words[-1]) == ["cd", "/it's here", "&&", "exec", *command]
     assert "BatchMode=yes" in words
     assert words[words.index("-p") + 1] == "2222"
     assert words[words.index("-F") + 1] == "my config"
@@ -88,12 +103,6 @@ def test_the_script_of_an_environment_is_sourced_first(engine: str) -> None:
     assert line == "cd /w && . '/my env/activate' && exec py"
 
 
-def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda program: None)
-    with pytest.raises(ConfigError, match="needs srun, which is not installed"):
-        open_line("n1", "slurm")
-
-
 AGENT = ("/py", "-I", "/agent.py", "2", "10", "a,b", "/work dir/it's %n\n$x")
 MPI = ("openmpi", "mpich", "impi", "mvapich")
 
@@ -101,15 +110,6 @@ MPI = ("openmpi", "mpich", "impi", "mvapich")
 def words_of(engine: str, *arguments: str, exported: tuple[str, ...] = ()) -> tuple[str, ...]:
     access = RemoteAccess(engine=engine, arguments=arguments)
     return reach_all(("a", "b"), access, exported)[0]
-
-
-@pytest.mark.parametrize(
-    "host", ["-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb", "a,b", "[1-3]"]
-)
-@pytest.mark.parametrize("engine", GROUPS)
-def test_what_cannot_be_a_host_reaches_no_engine(host: str, engine: str) -> None:
-    with pytest.raises(ConfigError, match="fix the hostfile"):
-        open_line(host, engine)
 
 
 def test_openmpi_starts_one_agent_on_each_host_in_their_order() -> None:
@@ -160,38 +160,27 @@ def test_pdsh_reaches_all_at_once_and_reads_no_percent_sign() -> None:
     assert shlex.split(there.replace("\0", "%"))[-len(AGENT) :] == list(AGENT)
 
 
-def test_pdsh_asks_for_no_password_and_keeps_the_users_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PDSH_SSH_ARGS_APPEND", "-F mine")
-    _, variables = reach_all(("a",), RemoteAccess(engine="pdsh", port=2222), ("KEY",))
-    expected = "-F mine -oBatchMode=yes -oConnectTimeout=20 -p2222"
-    assert variables == {"PDSH_SSH_ARGS_APPEND": expected}
-
-
-@pytest.mark.parametrize("host", ["user@far", "fe80::1%eth0", "ssh:far"])
-def test_names_that_pdsh_would_read_itself_are_refused(host: str) -> None:
-    with pytest.raises(ConfigError, match="pdsh cannot reach"):
-        reach_all((host,), RemoteAccess(engine="pdsh"))
-
-
-def test_a_group_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda program: None)
-    with pytest.raises(ConfigError, match="needs mpirun, which is not installed"):
-        open_line("a", "impi")
-
-
-def test_a_step_has_cores_and_gpus_of_its_own_and_shares_the_memory() -> None:
-    words = reach_host("n1", SLURM, "/", ("true",), StepSize(cores=2, gpus=1))
-    assert {"--exact", "--mem=0", "--cpus-per-task=2", "--gres=gpu:1"} <= set(words)
-    assert "--overlap" not in words
-
-
-def test_a_step_without_a_size_runs_beside_others() -> None:
-    assert "--overlap" in reach_host("n1", SLURM, "/", ("true",))
-
-
 def test_bcprun_gets_one_text_that_a_shell_reads_back_whole() -> None:
     words = words_of("bcprun")
     assert words[:-1] == ("bcprun", "--nnodes", "2", "--npernode", "1", "--cmd")
     assert shlex.split(words[-1])[-len(AGENT) - 1 :] == [*AGENT, "NGC_ARRAY_INDEX"]
+
+
+def test_pdsh_asks_for_no_password_keeps_the_users_words_and_reads_no_name_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PDSH_SSH_ARGS_APPEND", "-F mine")
+    access = RemoteAccess(engine="pdsh", port=2222)
+    _, variables = reach_all(("a",), access, ("KEY",))
+    expected = "-F mine -oBatchMode=yes -oConnectTimeout=20 -p2222"
+    assert variables == {"PDSH_SSH_ARGS_APPEND": expected}
+    for host in ("user@far", "fe80::1%eth0", "ssh:far"):
+        with pytest.raises(ConfigError, match="pdsh cannot reach"):
+            reach_all((host,), access)
+
+
+def test_a_step_has_its_own_cores_and_gpus_and_without_a_size_runs_beside_others() -> None:
+    words = reach_host("n1", SLURM, "/", ("true",), StepSize(cores=2, gpus=1))
+    assert {"--exact", "--mem=0", "--cpus-per-task=2", "--gres=gpu:1"} <= set(words)
+    assert "--overlap" not in words
+    assert "--overlap" in reach_host("n1", SLURM, "/", ("true",))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,11 @@ class Given:
         return placed
 
 
+@pytest.fixture
+def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Given]:
+    return partial(Given, tmp_path, monkeypatch)
+
+
 def places(plans: list[LaunchPlan]) -> list[list[tuple[str, str | None]]]:
     """Host and GPUs of the first rank of each node, of each plan."""
     return [
@@ -176,33 +183,26 @@ def places(plans: list[LaunchPlan]) -> list[list[tuple[str, str | None]]]:
     ]
 
 
-def test_trials_of_some_gpus_fill_one_host_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = Given(tmp_path, monkeypatch, gpus(4), gpus(2), (*gpus(1), *gpus(1, "Y")))
-    assert places(given.place_all(1, 2)) == [
+def test_trials_of_some_gpus_fill_one_host_after_the_other(hosted: Callable[..., Given]) -> None:
+    hosts = hosted(gpus(4), gpus(2), (*gpus(1), *gpus(1, "Y")))
+    assert places(hosts.place_all(1, 2)) == [
         [("far2.invalid", "0,1")],
         [("far1.invalid", "0,1")],
         [("far1.invalid", "2,3")],
     ]
 
 
-def test_trials_of_several_hosts_run_on_disjoint_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = Given(tmp_path, monkeypatch, *[gpus(2)] * 5)
-    plans = given.place_all(2, 2)
+def test_trials_of_several_hosts_run_on_disjoint_ones(hosted: Callable[..., Given]) -> None:
+    plans = hosted(*[gpus(2)] * 5).place_all(2, 2)
     hosts = [host for plan in plans for host in plan.hosts]
     assert (len(plans), len(set(hosts))) == (2, 4)
     variables = dict(plans[0].ranks[0].environment)
     assert (variables["MASTER_ADDR"], variables["MASTER_PORT"]) == ("", "")
 
 
-def test_a_host_without_gpus_has_one_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = Given(tmp_path, monkeypatch, *[(CPU,) * 4] * 3)
-    assert [plan.hosts for plan in given.place_all(1, 1)] == [
+def test_a_host_without_gpus_has_one_trial(hosted: Callable[..., Given]) -> None:
+    hosts = hosted(*[(CPU,) * 4] * 3)
+    assert [plan.hosts for plan in hosts.place_all(1, 1)] == [
         ("far1.invalid",),
         ("far2.invalid",),
         ("far3.invalid",),
@@ -213,25 +213,21 @@ def test_a_host_without_gpus_has_one_trial(
     "flag", ["--max-parallel-trials=1", "--master_addr=far1.invalid", "--master_port=1234"]
 )
 def test_one_trial_at_a_time_is_on_the_first_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str
+    hosted: Callable[..., Given], flag: str
 ) -> None:
-    given = Given(tmp_path, monkeypatch, *[gpus(2)] * 3)
-    (plan,) = given.place_all(1, 2, flag)
+    hosts = hosted(*[gpus(2)] * 3)
+    (plan,) = hosts.place_all(1, 2, flag)
     assert plan.hosts == ("far1.invalid",)
 
 
-def test_what_the_user_says_of_the_meeting_place_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = Given(tmp_path, monkeypatch, *[gpus(2)] * 3)
-    (plan,) = given.place_all(2, 2, "--master_port=1234")
+def test_what_the_user_says_of_the_meeting_place_stays(hosted: Callable[..., Given]) -> None:
+    hosts = hosted(*[gpus(2)] * 3)
+    (plan,) = hosts.place_all(2, 2, "--master_port=1234")
     assert dict(plan.ranks[0].environment)["MASTER_PORT"] == "1234"
 
 
-def test_the_sentence_counts_trials_and_their_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = Given(tmp_path, monkeypatch, *[gpus(2)] * 5).pool(2, 2)
+def test_the_sentence_counts_trials_and_their_hosts(hosted: Callable[..., Given]) -> None:
+    pool = hosted(*[gpus(2)] * 5).pool(2, 2)
     assert pool_text(pool).startswith(
         "2 trials run at a time, each on GPUs of its own (2 hosts); "
     )
@@ -261,18 +257,16 @@ class TestInAnAllocation:
         monkeypatch.delenv("SLURM_STEP_ID", raising=False)
         monkeypatch.setattr(slurm, "_gives_gpus", lambda: True)
 
-    def test_slurm_gives_each_trial_its_cores_and_gpus(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        given = Given(tmp_path, monkeypatch, *[gpus(4)] * 2)
-        plans = given.place_all(1, 1, "--launcher=slurm")
+    def test_slurm_gives_each_trial_its_cores_and_gpus(self, hosted: Callable[..., Given]) -> None:
+        hosts = hosted(*[gpus(4)] * 2)
+        plans = hosts.place_all(1, 1, "--launcher=slurm")
         assert {plan.step for plan in plans} == {StepSize(cores=4, gpus=1)}
         assert {gpus for place in places(plans) for _, gpus in place} == {None}
 
     def test_inside_a_step_trials_share_what_it_has(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, hosted: Callable[..., Given], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SLURM_STEP_ID", "0")
-        plans = Given(tmp_path, monkeypatch, *[gpus(4)] * 2).place_all(1, 2, "--launcher=slurm")
+        plans = hosted(*[gpus(4)] * 2).place_all(1, 2, "--launcher=slurm")
         assert {plan.step for plan in plans} == {None}
         assert places(plans)[0] == [("far1.invalid", "0,1")]

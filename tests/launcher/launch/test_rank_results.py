@@ -13,6 +13,8 @@ from autoconf_launch.launcher.launch.rank_results import measure
 TASK = RankTask(mode=Mode.MEASURE, folder="nowhere", attempt="now", cut_s=9.0)
 CUT = CutStep(whole=10, micro_s=(5.0, 1.0, 3.0), rest_s=4.0, samples=20, loss=2.0)
 
+ONCE = replace(CUT, micro_s=(5.0,))
+
 
 def result(rank: int, cut: CutStep | None) -> RankResult:
     return RankResult(rank=rank, world_size=2, attempt="now", ended_unix_s=0.0, cut=cut)
@@ -28,29 +30,26 @@ def measure_cuts(*cuts: CutStep) -> Measurement:
     return found
 
 
-def test_each_micro_batch_after_the_first_is_one_estimate_of_the_step() -> None:
-    assert measure_cuts(CUT, CUT).step_s == (9 * 1.0 + 4.0, 9 * 3.0 + 4.0)
-
-
-def test_the_first_micro_batch_counts_where_there_is_no_other() -> None:
-    assert measure_cuts(*[replace(CUT, micro_s=(5.0,))] * 2).step_s == (9 * 5.0 + 4.0,)
-
-
-def test_the_number_of_micro_batches_made_is_kept() -> None:
-    assert measure_cuts(CUT, CUT).extrapolated_from == 4
-
-
-def test_samples_are_those_of_a_whole_step_of_all_ranks() -> None:
-    assert measure_cuts(CUT, CUT).samples_per_step == 40
-
-
-def test_the_slowest_rank_counts_and_its_wait_for_nobody() -> None:
-    slow = replace(CUT, micro_s=(5.0, 2.0, 4.0), rest_s=3.0)
-    assert measure_cuts(CUT, slow).step_s == (9 * 2.0 + 3.0, 9 * 4.0 + 3.0)
-
-
-def test_the_loss_is_the_mean_of_the_ranks() -> None:
-    assert measure_cuts(CUT, replace(CUT, loss=3.0)).losses == (2.5,)
+@pytest.mark.parametrize(
+    ("first", "second", "facts"),
+    [
+        # each micro-batch after the first is one estimate of the step
+        (CUT, CUT, {"step_s": (9 * 1.0 + 4.0, 9 * 3.0 + 4.0), "extrapolated_from": 4}),
+        (ONCE, ONCE, {"step_s": (9 * 5.0 + 4.0,)}),
+        (CUT, CUT, {"samples_per_step": 40, "losses": (2.0,)}),
+        (
+            CUT,  # the slowest rank counts, and its wait for nobody
+            replace(CUT, micro_s=(5.0, 2.0, 4.0), rest_s=3.0),
+            {"step_s": (9 * 2.0 + 3.0, 9 * 4.0 + 3.0)},
+        ),
+        (CUT, replace(CUT, loss=3.0), {"losses": (2.5,)}),
+    ],
+)
+def test_a_step_is_extrapolated_from_the_micro_batches_of_all_ranks(
+    first: CutStep, second: CutStep, facts: dict[str, object]
+) -> None:
+    measured = measure_cuts(first, second)
+    assert {name: getattr(measured, name) for name in facts} == facts
 
 
 def test_a_rank_without_its_micro_batches_is_no_measurement() -> None:

@@ -81,10 +81,20 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return answers
 
 
-def test_free_memory_is_what_the_driver_says(answer: dict[str, str]) -> None:
-    answer.update({FULL: "0, GPU-0, NVIDIA L4, 23034, 22571, Default, [N/A]\n"})
+L4 = "0, GPU-0, NVIDIA L4, 23034, 22571, Default, [N/A]\n"
+
+
+def test_free_memory_is_what_the_driver_says_also_to_an_agent_that_runs_the_module(
+    answer: dict[str, str],
+) -> None:
+    answer.update({FULL: L4})
     (gpu,) = list_gpus()
     assert (gpu.memory_bytes >> 20, gpu.used_bytes >> 20, gpu.users) == (23034, 463, ())
+    said = subprocess.run(
+        (sys.executable, "-I", gpus.__file__), capture_output=True, text=True, check=True
+    )
+    (row,) = json.loads(said.stdout)
+    assert (row["name"], row["free_bytes"]) == ("NVIDIA L4", 22571 << 20)
 
 
 def test_an_old_driver_that_knows_fewer_columns_is_asked_for_those(
@@ -121,25 +131,16 @@ def test_slices_of_a_card_stand_for_it(answer: dict[str, str]) -> None:
     assert (whole.index, whole.visible_as) == (1, "GPU-1")
 
 
-def test_a_slices_memory_follows_from_its_profile_if_the_driver_does_not_report_it(
+def test_a_slices_memory_follows_from_its_profile_and_cuda_shows_one_slice_and_nothing_else(
     answer: dict[str, str],
 ) -> None:
-    answer.update(SLICED)
-    first, second, _ = list_gpus()
+    answer.update(SLICED)  # of which the driver reports no memory
+    first, second, whole = listed = list_gpus()
     assert 18.5 < first.memory_bytes / 2**30 < 19.6
     assert 4.5 < second.memory_bytes / 2**30 <= 4.75
-
-
-def test_a_card_with_mig_and_without_a_slice_cannot_be_used(answer: dict[str, str]) -> None:
-    answer.update({FULL: SLICED[FULL], "-L": LISTING.partition("\n")[0]})
+    assert (seen_at_once(listed), seen_at_once((whole,))) == ((first,), (whole,))
+    answer.update({"-L": LISTING.partition("\n")[0]})  # a card with MIG and without a slice
     assert [gpu.index for gpu in list_gpus()] == [1]
-
-
-def test_cuda_shows_a_process_one_slice_and_nothing_else(answer: dict[str, str]) -> None:
-    answer.update(SLICED)
-    listed = list_gpus()
-    assert seen_at_once(listed) == listed[:1]
-    assert seen_at_once(listed[2:]) == listed[2:]
 
 
 def test_a_prohibited_card_is_none_to_use(answer: dict[str, str]) -> None:
@@ -217,12 +218,3 @@ class TestWithoutNvidiaSmi:
         ):
             version.write_text(heads + text)
             assert gpus._is_torch_for_gpus() is built
-
-
-def test_an_agent_runs_it_as_a_program(answer: dict[str, str]) -> None:
-    answer.update({FULL: "0, GPU-0, NVIDIA L4, 23034, 22571, Default, [N/A]\n"})
-    said = subprocess.run(
-        (sys.executable, "-I", gpus.__file__), capture_output=True, text=True, check=True
-    )
-    (row,) = json.loads(said.stdout)
-    assert (row["name"], row["free_bytes"]) == ("NVIDIA L4", 22571 << 20)

@@ -151,73 +151,6 @@ def test_others_can_read_a_file_unless_it_holds_a_secret(
     assert (stat.S_IMODE(path.stat().st_mode), path.read_text()) == (mode, text)
 
 
-WORDS = ("train.py", "--hf_token", "hf_abcdefgh", "--password=short")
-
-
-def test_what_a_process_prints_of_a_long_secret_is_replaced() -> None:
-    said = "Namespace(hf_token='hf_abcdefgh', password='short')"
-    shown = known_secrets(WORDS, {}).text(said)
-    assert shown == "Namespace(hf_token='${HF_TOKEN}', password='short')"
-
-
-def test_what_a_process_prints_of_its_configuration_s_secret_is_replaced() -> None:
-    document = RawConfig({"hub": {"token": "hf_abcdefgh", "tokenizer": "llama-tokens"}, "lr": 1.0})
-    said = "{'token': 'hf_abcdefgh', 'tokenizer': 'llama-tokens'}"
-    shown = known_secrets(named_values(document), {}).text(said)
-    assert shown == "{'token': '${HUB_TOKEN}', 'tokenizer': 'llama-tokens'}"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "HF_TOKEN",
-            "WANDB_API_KEY",
-            "COMET_KEY",
-            "MY_SECRET_VALUE",
-            "DB_PASSWORD_PROD",
-            "PGPASSWD",
-        ),
-        *(
-            "GITLAB_PAT",
-            "OPENAIKEY",
-            "MYTOKEN",
-            "REGISTRY_AUTH",
-            "API_KEYS",
-            "CREDENTIAL",
-            "TOKEN_2",
-        ),
-    ],
-)
-def test_a_variable_is_secret_if_any_word_of_its_name_says_so(name: str) -> None:
-    filter_ = known_secrets((), {name: "abcd-efgh-1"})
-    assert filter_.text("it is abcd-efgh-1") == f"it is ${{{name}}}"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("TOKENIZER", "meta-llama-3"),
-        ("MAX_TOKENS", "16384000"),
-        ("PAD_TOKEN", "end_of_text_1"),
-        ("HF_TOKEN_PATH", "cache/token-1"),
-        ("PWD", "/"),
-        ("SSH_AUTH_SOCK", "agent.123"),
-        ("KEYBOARD", "us-intl-1"),
-        ("WANDB_API_KEY", ""),
-        ("USE_AUTH_TOKEN", "True"),
-    ],
-)
-def test_a_variable_that_only_sounds_like_a_secret_is_shown(name: str, value: str) -> None:
-    assert known_secrets((), {name: value}).secrets == ()
-
-
-def test_a_password_in_the_url_of_a_variable_is_a_secret() -> None:
-    filter_ = known_secrets((), {"DATABASE": "postgres://me:abcd-efgh-1@host/x"})
-    assert filter_.text("abcd-efgh-1 on host") == "${DATABASE_PASSWORD} on host"
-
-
 def test_a_file_of_variables_here_has_secrets_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,3 +173,62 @@ def test_an_older_file_that_others_could_read_becomes_private(tmp_path: Path) ->
     path.chmod(0o644)
     write_private(path, "secret")
     assert (stat.S_IMODE(path.stat().st_mode), path.read_text()) == (0o600, "secret")
+
+
+HUB = {"hub": {"token": "hf_abcdefgh", "tokenizer": "llama-tokens"}, "lr": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "shown"),
+    [
+        (
+            ("train.py", "--hf_token", "hf_abcdefgh", "--password=short"),
+            "Namespace(hf_token='hf_abcdefgh', password='short')",
+            "Namespace(hf_token='${HF_TOKEN}', password='short')",
+        ),
+        (
+            named_values(RawConfig(HUB)),
+            "{'token': 'hf_abcdefgh', 'tokenizer': 'llama-tokens'}",
+            "{'token': '${HUB_TOKEN}', 'tokenizer': 'llama-tokens'}",
+        ),
+    ],
+)
+def test_what_a_process_prints_of_a_long_secret_is_replaced(
+    words: tuple[str, ...], said: str, shown: str
+) -> None:
+    assert known_secrets(words, {}).text(said) == shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HF_TOKEN", "WANDB_API_KEY", "COMET_KEY", "MY_SECRET_VALUE", "DB_PASSWORD_PROD"),
+        *("PGPASSWD", "GITLAB_PAT", "OPENAIKEY", "MYTOKEN", "REGISTRY_AUTH", "API_KEYS"),
+        *("CREDENTIAL", "TOKEN_2"),
+    ],
+)
+def test_a_variable_is_secret_if_any_word_of_its_name_says_so(name: str) -> None:
+    assert (
+        known_secrets((), {name: "abcd-efgh-1"}).text("it is abcd-efgh-1") == f"it is ${{{name}}}"
+    )
+
+
+def test_a_password_in_the_url_of_a_variable_is_a_secret() -> None:
+    filter_ = known_secrets((), {"DATABASE": "postgres://me:abcd-efgh-1@host/x"})
+    assert filter_.text("abcd-efgh-1 on host") == "${DATABASE_PASSWORD} on host"
+
+
+def test_variables_that_only_sound_like_secrets_are_shown() -> None:
+    variables = {
+        "TOKENIZERS_PARALLELISM": "false",
+        "TOKENIZER": "meta-llama-3",
+        "MAX_TOKENS": "16384000",
+        "PAD_TOKEN": "end_of_text_1",
+        "HF_TOKEN_PATH": "cache/token-1",
+        "PWD": "/",
+        "SSH_AUTH_SOCK": "agent.123",
+        "KEYBOARD": "us-intl-1",
+        "WANDB_API_KEY": "",
+        "USE_AUTH_TOKEN": "True",
+    }
+    assert known_secrets((), variables).secrets == ()

@@ -44,42 +44,49 @@ def test_modules_beside_the_script_are_its_own(script: Path) -> None:
     assert sorted(modules_of(script, text)) == ["a", "b", "c"]
 
 
-def test_what_hydra_composes_has_the_keys_of_its_groups(script: Path) -> None:
-    keys = dict(hydra_values(script, HYDRA))
-    assert keys == {"trainer.batch_size": 8, "lr": 0.1, "data.bs": 4}
+SAVER = "batch_size: 2\nsaver: {_target_: a.ModelCheckpoint}\n"
 
 
-def test_a_group_may_be_of_the_whole(script: Path) -> None:
-    group = script.parent / "conf" / "trainer" / "small.yaml"
-    group.write_text("# @package _global_\nbatch_size: 8\n")
-    assert ("batch_size", 8) in hydra_values(script, HYDRA)
-
-
-def test_an_option_on_the_command_line_is_composed(script: Path) -> None:
-    (script.parent / "conf" / "trainer" / "large.yaml").write_text("batch_size: 64\n")
-    assert ("trainer.batch_size", 64) in hydra_values(script, HYDRA, ("trainer=large", "lr=1"))
-
-
-def test_a_group_may_be_made_of_its_own_files(script: Path) -> None:
-    """As callbacks and trainers of Lightning's templates are."""
-    group = script.parent / "conf" / "trainer"
-    (group / "base.yaml").write_text("batch_size: 2\nsaver: {_target_: a.ModelCheckpoint}\n")
-    (group / "small.yaml").write_text("defaults:\n- base\nbatch_size: 8\n")
-    keys = dict(hydra_values(script, HYDRA))
-    assert keys["trainer.batch_size"] == 8
-    assert keys["trainer.saver._target_"] == "a.ModelCheckpoint"
-
-
-def test_files_that_name_each_other_end(script: Path) -> None:
-    group = script.parent / "conf" / "trainer"
-    (group / "small.yaml").write_text("defaults:\n- small\nbatch_size: 8\n")
-    assert ("trainer.batch_size", 8) in hydra_values(script, HYDRA)
-
-
-def test_a_package_of_a_group_is_where_its_keys_are(script: Path) -> None:
-    config = script.parent / "conf" / "config.yaml"
-    config.write_text("defaults:\n- trainer@fit.trainer: small\n")
-    assert hydra_values(script, HYDRA) == (("fit.trainer.batch_size", 8),)
+@pytest.mark.parametrize(
+    ("files", "words", "keys"),
+    [
+        ({}, (), {"trainer.batch_size": 8, "lr": 0.1, "data.bs": 4}),
+        (
+            {"trainer/small": "# @package _global_\nbatch_size: 8\n"},
+            (),
+            {"batch_size": 8, "lr": 0.1, "data.bs": 4},
+        ),
+        (
+            {"trainer/large": "batch_size: 64\n"},
+            ("trainer=large", "lr=1"),
+            {"trainer.batch_size": 64},
+        ),
+        # as callbacks and trainers of Lightning's templates are
+        (
+            {"trainer/base": SAVER, "trainer/small": "defaults:\n- base\nbatch_size: 8\n"},
+            (),
+            {"trainer.batch_size": 8, "trainer.saver._target_": "a.ModelCheckpoint"},
+        ),
+        (
+            {"trainer/small": "defaults:\n- small\nbatch_size: 8\n"},
+            (),
+            {"trainer.batch_size": 8},
+        ),
+        (
+            {"config": "defaults:\n- trainer@fit.trainer: small\n"},
+            (),
+            {"fit.trainer.batch_size": 8, "lr": None},
+        ),
+    ],
+    ids=["groups", "whole", "command_line", "own_files", "named_by_itself", "package"],
+)
+def test_hydra_composes_the_keys_of_groups(
+    script: Path, files: dict[str, str], words: tuple[str, ...], keys: dict[str, object]
+) -> None:
+    for name, text in files.items():
+        (script.parent / "conf" / f"{name}.yaml").write_text(text)
+    found = dict(hydra_values(script, HYDRA, words))
+    assert {name: found.get(name) for name in keys} == keys
 
 
 @pytest.mark.parametrize("text", ["import hydra", "", HYDRA.replace('config")', 'nope")')])

@@ -15,7 +15,7 @@ from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.tuning import Site, TuningJob, read_job, read_measured
 from autoconf_launch.launcher.tuning.profile_run import other_micro_batch
 
-from ..dialects.sources import strategy_of
+from ..dialects.sources import require_facts, strategy_of
 
 DECLARES = """
 import argparse
@@ -69,14 +69,62 @@ def say(heard: list[Event]) -> str:
     return " ".join(event.text for event in heard if isinstance(event, Note))
 
 
-def test_an_accumulation_that_no_argument_sets_is_in_the_baseline(heard: list[Event]) -> None:
-    found = job(heard, DECLARES, flags=(CONSENT,))
-    ran(found.paths.profile, accumulation=4)
-    ran(found.paths.second_profile, micro_batch=4, accumulation=4)
-    user = measure(found).user
-    assert user.baseline.layout.global_batch == 8 * 4 * 2
-    assert {c.knob: c.values for c in user.choices}["accumulation"] == (4,)
-    assert "its global batch is 64" in say(heard)
+@pytest.mark.parametrize(
+    ("text", "first", "second", "facts", "said"),
+    [
+        (
+            DECLARES,
+            {"accumulation": 4},
+            {"micro_batch": 4, "accumulation": 4},
+            {"global_batch": 8 * 4 * 2, "accumulation?": (4,)},
+            "its global batch is 64",
+        ),
+        (
+            DECLARES + DIVIDES,  # the script keeps its batch, which no consent changes
+            {"accumulation": 2},
+            {"micro_batch": 4, "accumulation": 4},
+            {"pinned": 32},
+            "Its global batch of 32 stays.",
+        ),
+        (
+            DECLARES.replace("default=8", "default=2 + choose()") + DIVIDES,
+            {"micro_batch": 6},
+            {"micro_batch": 3, "accumulation": 2},
+            {"micro_batch": 6},
+            "with micro-batch 6, which no argument sets",
+        ),
+        (
+            DECLARES,
+            {"recompute": Recompute.FULL, "zero_stage": 3},
+            None,
+            {"recompute": Recompute.FULL, "zero_stage": 3},
+            "ZeRO stage 3 and recompute full, which no argument sets",
+        ),
+    ],
+)
+def test_what_no_argument_sets_is_in_the_baseline_as_the_profile_run_shows_it(
+    heard: list[Event],
+    text: str,
+    first: dict[str, Any],
+    second: dict[str, Any] | None,
+    facts: dict[str, Any],
+    said: str,
+) -> None:
+    found = job(heard, text, flags=(CONSENT,))
+    assert found.dialect.render(found.user.baseline, found.source, "c").script_args == ()
+    ran(found.paths.profile, **first)
+    if second:
+        ran(found.paths.second_profile, **second)
+    require_facts(measure(found).user, **facts)
+    assert said in say(heard)
+
+
+def test_what_is_given_and_what_nobody_saw_stays(heard: list[Event]) -> None:
+    found = job(heard, DECLARES, "--batch_size", "8", flags=(CONSENT,))
+    assert measure(found) is found  # there is no profile run
+    ran(found.paths.profile, micro_batch=3, recompute=None)
+    assert measure(found).user.baseline == found.user.baseline
+    assert heard == []
 
 
 def test_a_script_that_keeps_its_samples_is_searched_at_that_batch(heard: list[Event]) -> None:
@@ -94,13 +142,6 @@ def test_a_script_that_keeps_its_samples_is_searched_at_that_batch(heard: list[E
     assert made.checked == (("micro_batch", "--batch_size"), ("accumulation", "--batch_size"))
 
 
-def test_a_batch_that_the_script_keeps_cannot_change_with_consent(heard: list[Event]) -> None:
-    found = job(heard, DECLARES + DIVIDES, flags=(CONSENT,))
-    ran(found.paths.profile, accumulation=2)
-    ran(found.paths.second_profile, micro_batch=4, accumulation=4)
-    assert measure(found).user.batch_rule.pinned == 32
-
-
 @pytest.mark.parametrize("second", [{"accumulation": 2}, {"micro_batch": 8, "accumulation": 2}])
 def test_where_the_batch_is_not_kept_consent_is_asked_for(
     heard: list[Event], second: dict[str, int]
@@ -110,33 +151,6 @@ def test_where_the_batch_is_not_kept_consent_is_asked_for(
     ran(found.paths.second_profile, **{"micro_batch": 4, **second})
     with pytest.raises(ConfigError, match=r"the global batch of 32: .*--allow-global-batch"):
         measure(found)
-
-
-def test_a_default_that_nothing_says_is_told_by_the_profile_run(heard: list[Event]) -> None:
-    text = DECLARES.replace("default=8", "default=2 + choose()") + DIVIDES
-    found = job(heard, text)
-    assert found.dialect.render(found.user.baseline, found.source, "c").script_args == ()
-    ran(found.paths.profile, micro_batch=6)
-    ran(found.paths.second_profile, micro_batch=3, accumulation=2)
-    after = measure(found)
-    assert after.user.baseline.layout.micro_batch == 6
-    assert "with micro-batch 6, which no argument sets" in say(heard)
-
-
-def test_recomputation_and_sharding_of_the_script_are_the_baseline(heard: list[Event]) -> None:
-    found = job(heard, DECLARES, flags=(CONSENT,))
-    ran(found.paths.profile, recompute=Recompute.FULL, zero_stage=3)
-    layout = measure(found).user.baseline.layout
-    assert (layout.recompute, layout.zero_stage) == (Recompute.FULL, 3)
-    assert "ZeRO stage 3 and recompute full, which no argument sets" in say(heard)
-
-
-def test_what_is_given_and_what_nobody_saw_stays(heard: list[Event]) -> None:
-    words = ("--batch_size", "8")
-    found = job(heard, DECLARES, *words, flags=(CONSENT,))
-    ran(found.paths.profile, micro_batch=3, recompute=None)
-    assert measure(found).user.baseline == found.user.baseline
-    assert heard == []
 
 
 def test_a_number_that_the_ranks_share_is_known_by_the_profile_run(heard: list[Event]) -> None:
@@ -149,11 +163,6 @@ def test_a_number_that_the_ranks_share_is_known_by_the_profile_run(heard: list[E
     )
     made = after.dialect.render(after.user.baseline, after.source, "c")
     assert made.script_args == ("--batch_size", "8")
-
-
-def test_without_a_profile_run_nothing_changes(heard: list[Event]) -> None:
-    found = job(heard, DECLARES, flags=(CONSENT,))
-    assert measure(found) is found
 
 
 @pytest.mark.parametrize(

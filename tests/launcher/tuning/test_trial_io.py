@@ -57,17 +57,16 @@ FINAL = Trial(
 )
 
 
-def test_a_final_that_follows_another_has_the_steps_that_it_was_given() -> None:
-    assert repeated_steps(replace(FINAL, timed_steps=12)) == 12
+TURN = Turn(next_name="t2_final", is_first=True, steps=8)
 
 
-def test_a_playoff_launch_of_a_turn_group_has_those_of_its_turns() -> None:
-    turn = Turn(next_name="t2_final", is_first=True, steps=8)
-    assert repeated_steps(replace(FINAL, turn=turn, timed_steps=12)) == 8
-
-
-def test_what_was_given_none_has_the_fewest() -> None:
-    assert repeated_steps(replace(FINAL, timed_steps=0)) == FEWEST_TIMED
+@pytest.mark.parametrize(
+    ("turn", "timed", "steps"), [(None, 12, 12), (TURN, 12, 8), (None, 0, FEWEST_TIMED)]
+)
+def test_a_final_has_the_steps_of_its_turns_or_those_that_it_was_given_or_the_fewest(
+    turn: Turn | None, timed: int, steps: int
+) -> None:
+    assert repeated_steps(replace(FINAL, turn=turn, timed_steps=timed)) == steps
 
 
 @pytest.fixture
@@ -213,43 +212,6 @@ def model_of(parameters: int) -> ModelSpec:
     return ModelSpec(grade=Grade.OPAQUE, blocks=(BlockSpec(name="all", parameters=parameters),))
 
 
-def test_a_soak_asks_for_an_evaluation_and_a_checkpoint(tmp_path: Path) -> None:
-    needs = needs_of(task_in(tmp_path), trial(soak_steps=20), None)
-    assert (needs.evaluates, needs.saves) == (True, True)
-    assert (needs.steps, needs.accumulation) == (20, 4)
-
-
-@pytest.mark.parametrize(
-    "other", [trial(), trial(soak_steps=20, attempt=2)], ids=["trial", "again"]
-)
-def test_a_trial_and_a_second_attempt_ask_for_neither(tmp_path: Path, other: Trial) -> None:
-    needs = needs_of(task_in(tmp_path), other, None)
-    assert (needs.evaluates, needs.saves) == (False, False)
-
-
-def test_a_checkpoint_that_finds_no_room_on_the_disk_is_left_out(tmp_path: Path) -> None:
-    soak = trial(soak_steps=20)
-    small = needs_of(task_in(tmp_path), soak, model_of(1000))
-    large = needs_of(task_in(tmp_path), soak, model_of(10**18))
-    assert (small.saves, large.saves, large.evaluates) == (True, False, True)
-
-
-@pytest.mark.parametrize(("attempt", "ends"), [(1, True), (2, False)])
-def test_only_in_a_first_attempt_the_data_ends_with_the_steps(
-    tmp_path: Path, attempt: int, ends: bool
-) -> None:
-    task = soak_task(task_in(tmp_path), trial(soak_steps=7, attempt=attempt), None)
-    assert (task.soak, task.end_step, task.ends_epoch) == (True, 7, ends)
-
-
-def test_a_short_soak_counts_from_a_step_that_it_has(tmp_path: Path) -> None:
-    assert soak_task(task_in(tmp_path), trial(soak_steps=2), None).start_step == 2
-
-
-def test_without_room_on_the_disk_no_checkpoint_after_an_epoch_is_provoked(tmp_path: Path) -> None:
-    assert not soak_task(task_in(tmp_path), trial(soak_steps=7), model_of(10**18)).ends_epoch
-
-
 def test_what_a_trial_saved_is_removed_and_its_results_stay(tmp_path: Path) -> None:
     for name in ("output/checkpoint-7/model.bin", "saved/12_model.pt", "result.json"):
         path = tmp_path / name
@@ -257,3 +219,44 @@ def test_what_a_trial_saved_is_removed_and_its_results_stay(tmp_path: Path) -> N
         path.touch()
     clear_saved(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+LARGE = 10**18
+"""Parameters whose checkpoint no disk has room for."""
+
+
+@pytest.mark.parametrize(
+    ("soak_steps", "attempt", "parameters", "evaluates", "saves"),
+    [
+        (20, 1, None, True, True),
+        (0, 1, None, False, False),
+        (20, 2, None, False, False),
+        (20, 1, 1000, True, True),
+        (20, 1, LARGE, True, False),
+    ],
+)
+def test_the_first_attempt_of_a_soak_asks_for_an_evaluation_and_a_checkpoint_if_it_has_room(
+    tmp_path: Path,
+    soak_steps: int,
+    attempt: int,
+    parameters: int | None,
+    evaluates: bool,
+    saves: bool,
+) -> None:
+    model = None if parameters is None else model_of(parameters)
+    soak = trial(soak_steps=soak_steps, attempt=attempt)
+    needs = needs_of(task_in(tmp_path), soak, model)
+    assert (needs.evaluates, needs.saves) == (evaluates, saves)
+    assert (needs.steps, needs.accumulation) == (20, 4)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "parameters", "ends"), [(1, 1000, True), (2, 1000, False), (1, LARGE, False)]
+)
+def test_only_in_a_first_attempt_with_room_on_the_disk_the_data_ends_with_the_steps(
+    tmp_path: Path, attempt: int, parameters: int, ends: bool
+) -> None:
+    soak = trial(soak_steps=7, attempt=attempt)
+    task = soak_task(task_in(tmp_path), soak, model_of(parameters))
+    assert (task.soak, task.end_step, task.ends_epoch) == (True, 7, ends)
+    assert soak_task(task_in(tmp_path), trial(soak_steps=2), None).start_step == 2
