@@ -17,6 +17,17 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Characters that move a terminal's cursor, colour it or turn the direction of its text."""
+SECRETS_VARIABLE = "AUTOCONF_LAUNCH_SECRETS"
+"""Passes the secrets that the launcher knows to a trial, whose files and logs omit them."""
+_CUT_HERE = ("\n", "\r", '"', "'", "...", "\u2026", "\u2026".encode().decode("latin-1"))
+"""Marks at which a value was cut off."""
+_MIXED = re.compile(r"\d.*[^\W\d]|[^\W\d].*\d")
+"""A digit and a letter."""
+
 
 class AutoconfError(Exception):
     """Base of every error that this project raises on purpose; its text is for the user."""
@@ -79,12 +90,6 @@ def unusable_extension(point: str, value: str, why: Exception, call: str = "") -
     )
 
 
-_UNSHOWN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""Characters that move a terminal's cursor, colour it or turn the direction of its text."""
-
-
 def visible(text: str) -> str:
     """The text with its control characters written as escapes; lines and tabs stay."""
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -102,13 +107,7 @@ def one_line(text: str) -> str:
     return f"{line[:head]} … {line[head + 3 - _LONGEST_LINE :]}"
 
 
-SECRETS_VARIABLE = "AUTOCONF_LAUNCH_SECRETS"
-"""Passes the secrets that the launcher knows to a trial, whose files and logs omit them."""
 _ANYWHERE, _ALONE = 8, 6
-_CUT_HERE = ("\n", "\r", '"', "'", "...", "\u2026", "\u2026".encode().decode("latin-1"))
-"""Marks at which a value was cut off."""
-_MIXED = re.compile(r"\d.*[^\W\d]|[^\W\d].*\d")
-"""A digit and a letter."""
 
 
 class SecretFilter:

@@ -21,6 +21,20 @@ FIRST_FSDP_STAGE = 2
 """The first ZeRO stage that FSDP2 trains; below it DDP does, if all parallelism is of data."""
 PIPELINE_SCHEDULES = ("gpipe", "1f1b", "interleaved")
 """Orders of a pipeline's passes; the last one is for ranks with several stages."""
+_ONE_SPLIT: dict[str, Any] = {"default": None, "interned": True}
+OFFLOAD_EXTRAS = ("offload_optimizer.device", "offload_param.device")
+"""Extras of a framework that place a part of the model's state; "none" is the GPU."""
+_SHARD_COUNTS = ("shard_ranks", "reshard_after_forward")
+_OF_DEEPSPEED = (
+    ("reduce_bucket_size", "rbs"),
+    ("allgather_bucket_size", "abs"),
+    ("overlap_comm", "oc"),
+    ("reduce_scatter", "rs"),
+    ("contiguous_gradients", "cg"),
+    ("allgather_partitions", "ap"),
+    *zip(OFFLOAD_EXTRAS, ("oo", "op"), strict=True),
+)
+_COUNT_OR_ALL: dict[str, Any] = {"values": (True,), "least": 2, "default": True}
 
 
 class Naming(Enum):
@@ -171,7 +185,6 @@ def _in_zero(name: str, tag: str, meaning: str, module: str, **rest: Any) -> Kno
 
 
 _PIPELINE, _BOTH = "parallelism.pipeline", (True, False)
-_ONE_SPLIT: dict[str, Any] = {"default": None, "interned": True}
 KNOBS: tuple[Knob, ...] = (
     Knob(
         name="zero_stage",
@@ -256,19 +269,6 @@ KNOBS: tuple[Knob, ...] = (
 )
 """Fields of ``Layout`` in the order of names; extras come before the last two."""
 LAYOUT_KNOBS = {knob.name: knob for knob in KNOBS}
-OFFLOAD_EXTRAS = ("offload_optimizer.device", "offload_param.device")
-"""Extras of a framework that place a part of the model's state; "none" is the GPU."""
-_SHARD_COUNTS = ("shard_ranks", "reshard_after_forward")
-_OF_DEEPSPEED = (
-    ("reduce_bucket_size", "rbs"),
-    ("allgather_bucket_size", "abs"),
-    ("overlap_comm", "oc"),
-    ("reduce_scatter", "rs"),
-    ("contiguous_gradients", "cg"),
-    ("allgather_partitions", "ap"),
-    *zip(OFFLOAD_EXTRAS, ("oo", "op"), strict=True),
-)
-_COUNT_OR_ALL: dict[str, Any] = {"values": (True,), "least": 2, "default": True}
 
 EXTRAS: tuple[Knob, ...] = (
     Knob(

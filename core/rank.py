@@ -40,6 +40,15 @@ STEPS_FILE = "steps.jsonl"
 END_FILE = "end_step"
 """In it the launcher tells running ranks to end at another step: ``<attempt> <step>``."""
 MODEL_INFO_FILE = "model_info.json"
+CONTEXT_BYTES = 3 << 28
+"""Device memory of one process outside of torch's allocator: CUDA context, kernels and library
+workspaces. An H100 shows about 0.5 GiB for an idle context (recalled)."""
+PROBE_VARIABLE = "AUTOCONF_LAUNCH_PROBE"
+"""Holds a :class:`RankTask` as ``RankTask.to_variable`` writes it."""
+SIGNS_FOLDER = "probe"
+DOCTOR_MARK = "autoconf-launch doctor: "
+"""Begins the line that each rank of ``doctor`` prints."""
+FIRST_FORWARD_FILE = "first_forward.json"
 
 
 def turn_file(rank: int) -> str:
@@ -179,11 +188,6 @@ class AppliedStrategy:
     optimizer: str | None = None
 
 
-CONTEXT_BYTES = 3 << 28
-"""Device memory of one process outside of torch's allocator: CUDA context, kernels and library
-workspaces. An H100 shows about 0.5 GiB for an idle context (recalled)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Device memory of one rank; on CPU the process's memory over its use after imports.
@@ -318,13 +322,6 @@ class RankResult:
     crowded: bool = False
 
 
-PROBE_VARIABLE = "AUTOCONF_LAUNCH_PROBE"
-"""Holds a :class:`RankTask` as ``RankTask.to_variable`` writes it."""
-SIGNS_FOLDER = "probe"
-DOCTOR_MARK = "autoconf-launch doctor: "
-"""Begins the line that each rank of ``doctor`` prints."""
-
-
 class Sign(str, Enum):
     """The probe's progress in any process of a launch."""
 
@@ -357,9 +354,6 @@ def compile_sign(process: int | str) -> str:
 def sign_path(task: RankTask, name: str) -> Path:
     """The file of a sign, or of any other ``name`` that belongs to this attempt."""
     return Path(task.folder, SIGNS_FOLDER, f"{name}.{task.attempt}")
-
-
-FIRST_FORWARD_FILE = "first_forward.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ from .raw_config import (
     number_value,
 )
 
+_MOST_SAMPLES = 2**40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
@@ -132,9 +134,6 @@ def _layout(raw: RawConfig, world_size: int) -> Layout:
         accumulation=accumulation,
         recompute=_recompute(raw),
     )
-
-
-_MOST_SAMPLES = 2**40
 
 
 def batch_split(

@@ -25,6 +25,8 @@ _NO_LIMIT = int(1e30)
 """transformers writes this for a length without a limit."""
 _MOST_DIGITS = 400
 """No float is larger; Python itself refuses more than 4300."""
+_STRING_OR_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +94,6 @@ def _parse_json(text: str) -> Any:
             return _parse_hjson(text)
         except (hjson.HjsonDecodeError, IndexError, OverflowError):
             raise strict from None
-
-
-_STRING_OR_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
 
 
 def _close_last_brace(text: str) -> dict[str, Any] | None:
@@ -213,7 +212,6 @@ class _Loader(_UniqueKeys):
         return super().construct_mapping(node, deep=deep)
 
 
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),

@@ -59,6 +59,8 @@ REFUSED = {
     "--virtual_local_rank": "LOCAL_RANK counts the devices of CUDA_VISIBLE_DEVICES",
 }
 """Why a flag is not offered, and its replacement."""
+_OF_A_START = ("autotuning", "is_module", "is_program", "local_rank_flag")
+"""Flags that a verb or another way to start the script replaces."""
 
 
 def parse_request(argv: Sequence[str]) -> LaunchRequest:
@@ -233,10 +235,6 @@ def typed_flags(request: LaunchRequest) -> tuple[str, ...]:
             found += request.argv[index:end]
         index = end
     return tuple(found)
-
-
-_OF_A_START = ("autotuning", "is_module", "is_program", "local_rank_flag")
-"""Flags that a verb or another way to start the script replaces."""
 
 
 def _switch(flag: str, wanted: bool) -> tuple[str, ...]:

@@ -28,6 +28,15 @@ from autoconf_launch.core import Architecture, Degrees, Layout, Offload, Recompu
 
 _Mesh: TypeAlias = tuple[int, int, int, int]
 """Tensor, pipeline, context and expert ranks."""
+_FLAGS = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+    "micro-batch": "micro_batch",
+    "recompute-layers": "recompute_layers",
+}
+"""Degrees that can be listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,17 +345,6 @@ def _unmet_values(
         for combination in itertools.product(*used.values()):
             if combination not in have:
                 yield _why_unmet(dict(zip(used, combination, strict=True)), question)
-
-
-_FLAGS = {
-    "tp": "tensor_parallel",
-    "pp": "pipeline_parallel",
-    "cp": "context_parallel",
-    "ep": "expert_parallel",
-    "micro-batch": "micro_batch",
-    "recompute-layers": "recompute_layers",
-}
-"""Degrees that can be listed."""
 
 
 def _values(one: PlannerCandidate) -> dict[str, int]:

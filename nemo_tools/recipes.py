@@ -21,6 +21,14 @@ from autoconf_launch.core import KeyPath as Keys
 from .configurator import AutoConfigurator, SearchResults, is_fiddle
 from .export import IMPORTS, Call, Name, recipe_call, set_after, tokenizer_call
 
+_OURS = frozenset({"run", "autoconf", "name"})
+"""Sections of our documents that no recipe has."""
+_OPTIONAL = frozenset({"log"})
+"""Sections that a recipe may lack: its own defaults hold then."""
+_PATHS: Keys = ("data", "paths")
+_TOKENIZER: Keys = ("data", "tokenizer_path")
+_KEPT = ("seq_length", "micro_batch_size", "global_batch_size", "tokenizer", "num_workers")
+
 
 def generate_configs(runner: AutoConfigurator) -> tuple[Any, dict[str, Any]]:
     """The base configuration, and each candidate's by the name of its run.
@@ -122,15 +130,6 @@ def _import_attribute(module: str, attribute: str) -> Any:
         return import_module(attribute)
     outer = import_module(module)
     return getattr(outer, attribute, None) or import_module(f"{module}.{attribute}")
-
-
-_OURS = frozenset({"run", "autoconf", "name"})
-"""Sections of our documents that no recipe has."""
-_OPTIONAL = frozenset({"log"})
-"""Sections that a recipe may lack: its own defaults hold then."""
-_PATHS: Keys = ("data", "paths")
-_TOKENIZER: Keys = ("data", "tokenizer_path")
-_KEPT = ("seq_length", "micro_batch_size", "global_batch_size", "tokenizer", "num_workers")
 
 
 def edited_recipe(recipe: Any, edits: Iterable[tuple[Keys, Any]]) -> Any:

@@ -38,6 +38,7 @@ _GDDR_SHARE = 0.92
 _GDDR = frozenset(
     {"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40-48GB", "L40S-48GB", "A40-48GB"}
 )
+_FILE = Path(__file__).parent / "prices.csv"
 
 
 def parse_cluster(text: str) -> ClusterSpec:
@@ -278,9 +279,6 @@ def _node(host: str, gpu: str, devices: tuple[Device, ...]) -> Node:
         network_bytes_per_s=usual.node_network_bytes_per_s,
         host_memory_bytes=usual.host_memory_bytes,
     )
-
-
-_FILE = Path(__file__).parent / "prices.csv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

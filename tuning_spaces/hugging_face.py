@@ -40,6 +40,10 @@ _NOT_MODELLED: Mapping[str, tuple[str, Any]] = MappingProxyType(
 """Settings of known types that change their weights, with the default value; None: hidden_size."""
 _MOST = 1 << 40
 """No size of a model is above this."""
+_FLAT_TYPES: Mapping[str, str] = MappingProxyType({"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2"})
+"""Types whose files mix the text part's keys with other parts; with the text part's type."""
+_COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
+"""Names of the number of experts, of which a document has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,12 +191,6 @@ def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
         f" For the text part alone, give the file without {' and '.join(parts)} and with "
         f'"model_type": "{kind}".'
     )
-
-
-_FLAT_TYPES: Mapping[str, str] = MappingProxyType({"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2"})
-"""Types whose files mix the text part's keys with other parts; with the text part's type."""
-_COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
-"""Names of the number of experts, of which a document has one."""
 
 
 def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:

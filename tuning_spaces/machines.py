@@ -18,6 +18,15 @@ from autoconf_launch.core import GIB, ConfigError, Node
 from .hints import hint
 
 _FOLDER = Path(__file__).parent / "hardware"
+_LEAST_SHARE = 0.6
+"""Least part of a card's memory that its driver reports; error correction takes 8 % of it."""
+_FP32_REACHED = 0.85
+"""Part of the fp32 peak that cuBLAS reaches on GPUs whose row has none: 0.75 to 0.9 (recalled)."""
+_LOOPBACK_BYTES_PER_S = 0.3e9
+_LOOPBACK_LATENCY_S = 1.5e-3
+"""Rates of gloo while its ranks compute on the same cores: what ZeRO 1 to 3 took longer than
+ZeRO 0 in benchmarks/results/deepspeed_peer_2cpu.json (2 ranks; without load they reach 1 GB/s and
+0.35 ms)."""
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -41,10 +50,6 @@ def known_accelerator(name: str, memory_bytes: float | None = None) -> str | Non
     held = {one: float(_rows()[one]["memory_gb"]) * GIB for one in names}
     held = {one: size for one, size in held.items() if memory_bytes >= _LEAST_SHARE * size}
     return min(held, key=lambda one: abs(held[one] - memory_bytes), default=None)
-
-
-_LEAST_SHARE = 0.6
-"""Least part of a card's memory that its driver reports; error correction takes 8 % of it."""
 
 
 def unknown_gpu(name: str) -> ConfigError:
@@ -128,10 +133,6 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
     )
 
 
-_FP32_REACHED = 0.85
-"""Part of the fp32 peak that cuBLAS reaches on GPUs whose row has none: 0.75 to 0.9 (recalled)."""
-
-
 def _rate(row: dict[str, str], name: str) -> float | None:
     return float(row[name]) * 1e12 if row[name] else None
 
@@ -189,13 +190,6 @@ def _rates() -> dict[str, dict[str, tuple[CollectiveRate, ...]]]:
             )
             found[row["link"]][row["protocol"]].append(rate)
     return {link: {name: tuple(p) for name, p in by.items()} for link, by in found.items()}
-
-
-_LOOPBACK_BYTES_PER_S = 0.3e9
-_LOOPBACK_LATENCY_S = 1.5e-3
-"""Rates of gloo while its ranks compute on the same cores: what ZeRO 1 to 3 took longer than
-ZeRO 0 in benchmarks/results/deepspeed_peer_2cpu.json (2 ranks; without load they reach 1 GB/s and
-0.35 ms)."""
 
 
 def with_links(node: Node) -> Node:

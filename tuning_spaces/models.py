@@ -33,6 +33,7 @@ _SHORTHAND = frozenset(
         "norm_biases",
     }
 )
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def model_names() -> tuple[str, ...]:
@@ -190,9 +191,6 @@ def _catalogue() -> _Catalogue:
         spelled_ids={_plain(one): one for one in ids},
         refused=MappingProxyType(refused),
     )
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _spell(pattern: str) -> Iterator[str]:

@@ -30,6 +30,10 @@ from .machines import accelerator_names
 Schema: TypeAlias = dict[str, Any]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _MAPPINGS = "the script's argument for each key, as --arg KEY=FLAG says it"
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+_SIZE: Schema = {"type": "number", "minimum": 0}
+_TRUTH: Schema = {"type": "boolean"}
+_AUTO: Schema = {"const": "auto"}
 
 
 def cluster_schema() -> Schema:
@@ -67,12 +71,6 @@ def config_schema() -> Schema:
         "properties": properties,
         "$defs": definitions,
     }
-
-
-_COUNT: Schema = {"type": "integer", "minimum": 1}
-_SIZE: Schema = {"type": "number", "minimum": 0}
-_TRUTH: Schema = {"type": "boolean"}
-_AUTO: Schema = {"const": "auto"}
 
 
 def _autotuning() -> tuple[Schema, Schema]:

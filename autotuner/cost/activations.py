@@ -35,6 +35,16 @@ from .weights import ModelWeights, attention_kinds
 _NOTHING = Line(0.0, 0.0)
 SECOND_MICRO_BATCH = "accumulation"
 """The traced phase of a micro-batch whose gradients are added to earlier gradients."""
+_MASK_BYTES = 1
+_SUM_BYTES = 4
+_TOKEN_BYTES = 8
+_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
+"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
+older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
+in fp32 besides 16-bit logits."""
+_FUSED_LOGIT_BYTES = 6.0
+_PARALLEL_LOGIT_BYTES = 18.0
+"""torch's loss_parallel: its backward makes one more fp32 array."""
 
 
 def activation_line(
@@ -80,10 +90,6 @@ def _phase(spec: ModelSpec, phase: str) -> Line:
 
 def _beyond(line: Line, fixed: float, apart: Line = _NOTHING) -> Line:
     return Line(max(0.0, line.fixed - fixed), max(0.0, line.each - apart.each))
-
-
-_MASK_BYTES = 1
-_SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,16 +307,6 @@ def _product_bytes(workload: Workload, framework: Framework) -> float:
     if precision.is_quantized and framework is Framework.MEGATRON:
         return precision.product_bytes
     return precision.value_bytes
-
-
-_TOKEN_BYTES = 8
-_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
-"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
-older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
-in fp32 besides 16-bit logits."""
-_FUSED_LOGIT_BYTES = 6.0
-_PARALLEL_LOGIT_BYTES = 18.0
-"""torch's loss_parallel: its backward makes one more fp32 array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -35,6 +35,12 @@ _LEAST_SCALE = 0.25
 LARGEST_ERROR = 0.35
 """Larger errors have causes that other layouts need not share."""
 _FAR = 100.0
+NINE_OF_TEN = 1.645
+"""Standard deviations within which nine of ten normal numbers are."""
+SURPRISE = 3.0
+"""Spreads beyond which a measurement contradicts what the effects allow."""
+SMALLEST_GROUP = 5
+"""Settings of one model, GPU, number of GPUs and global batch that a rank correlation needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,12 +141,6 @@ def effect_scale(spread: float, *, over_nodes: bool) -> float:
     return max(float((spread**2 - NOISE**2) / seen), _LEAST_SCALE)
 
 
-NINE_OF_TEN = 1.645
-"""Standard deviations within which nine of ten normal numbers are."""
-SURPRISE = 3.0
-"""Spreads beyond which a measurement contradicts what the effects allow."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ErrorBelief:
     """Logarithms of measured over predicted seconds, as far as they are known.
@@ -229,10 +229,6 @@ def _number_rows(keys: tuple[Ints | Floats, ...]) -> Ints:
     """A number for each row, equal if all keys are equal."""
     table = np.column_stack(keys).astype(np.int64)
     return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].ravel())
-
-
-SMALLEST_GROUP = 5
-"""Settings of one model, GPU, number of GPUs and global batch that a rank correlation needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from .weights import model_weights
 
 _MOST_CHANGES = 3
 _SHOWN = 10
+_KINDS = ("pipeline", "context", "expert")
 
 
 class Verdict(str, Enum):
@@ -302,9 +303,6 @@ _OF_A_RANK: tuple[Change, ...] = (
     _micro_batch(lambda size: None if size < 3 else 1),
     *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
 )
-
-
-_KINDS = ("pipeline", "context", "expert")
 
 
 def _changes(splits: bool) -> tuple[Change, ...]:

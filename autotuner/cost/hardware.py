@@ -21,6 +21,16 @@ from autoconf_launch.core import ClusterSpec, Precision
 
 from ..space import Floats, Ints
 
+_PACKED_ROWS = 8.0
+"""Rows from which on MKL copies all weights, and of fewer a part, by
+``benchmarks/cpu_constants.py`` on a Xeon (Sapphire Rapids); on an AMD EPYC they were 4."""
+SENT = 0.6
+"""Part of a link's rate that one send reaches; a round number."""
+_ONE_CARD_BYTES_PER_S = 12.5e9
+"""Up to 100 Gb/s a node has one card, and there are no rails to cross."""
+_RAILED_QUALITY = 1.0
+"""Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRate:
@@ -135,11 +145,6 @@ def reached_flops_per_s(accelerator: Accelerator, precision: Precision, physics:
     if is_plain_fp32(accelerator, precision):
         return peak * accelerator.fp32_reached
     return peak * accelerator.reached * physics.sustained
-
-
-_PACKED_ROWS = 8.0
-"""Rows from which on MKL copies all weights, and of fewer a part, by
-``benchmarks/cpu_constants.py`` on a Xeon (Sapphire Rapids); on an AMD EPYC they were 4."""
 
 
 def core_product_s(
@@ -277,14 +282,8 @@ class Machine:
         return self.node_network_bytes_per_s * self.domain / self.gpus_per_node
 
 
-SENT = 0.6
-"""Part of a link's rate that one send reaches; a round number."""
 ALL_REDUCE, GATHER = 2.0, 1.0
 """Passes of a ring over the buffer: reduce-scatter and all-gather, or either."""
-_ONE_CARD_BYTES_PER_S = 12.5e9
-"""Up to 100 Gb/s a node has one card, and there are no rails to cross."""
-_RAILED_QUALITY = 1.0
-"""Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -64,6 +64,10 @@ from .weights import (
 
 GATHERED_MATRICES = 8
 """Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
+_ALIGNED = 8
+_UNALIGNED = 0.3
+"""Rate of products of 16-bit logits whose rows do not begin at a multiple of 16 bytes (50,257
+words) over the rate of others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -350,12 +354,6 @@ def _ends(
         embedding, loss = embedding + tables_s, loss + tables_s
     flops = 6.0 * tokens * model.hidden * words
     return embedding, logits + loss, flops / core.peak_flops_per_s
-
-
-_ALIGNED = 8
-_UNALIGNED = 0.3
-"""Rate of products of 16-bit logits whose rows do not begin at a multiple of 16 bytes (50,257
-words) over the rate of others."""
 
 
 def rank_share(spec: ModelSpec, inner: InnerLayouts) -> Floats:

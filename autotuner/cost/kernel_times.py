@@ -41,6 +41,30 @@ from .weights import (
     shared_weights,
 )
 
+_WORK = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 1.05, Recompute.FULL: 4 / 3}
+"""Work of forward and backward over that without recomputation: a full one repeats the forward
+pass, a third of it (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost")."""
+_WORK_OF_CODE = np.array([_WORK[kind] for kind in RECOMPUTE_CODES])
+_WEIGHT_TRAFFIC = 4 / 7
+"""Values that a micro-batch of any size moves for each weight, over the values of Adam's update:
+it reads the weight twice, and reads and writes its gradient."""
+_PRODUCTS_OF_LAYER = 15
+_TRAFFIC_OF_ACTIVATIONS = 8.0
+"""Products of a layer's forward and backward pass, and bytes that its other operations move over
+those that it keeps: as traced of a GPT in bf16 by autocast (14 and 8.4)."""
+_BACKWARD_AND_FORWARD = 3.0
+_OPERATIONS_OF_LAYER = 130
+"""Operations of a layer's forward and backward pass in a trace of transformers' Llama; the host's
+time for a layer is spread over them."""
+_UPDATE_BYTES = 10.0
+"""Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
+and two 8-bit moments read and written."""
+_UNFILLED = 0.5
+"""Part of 1F1B's bubble that stays if backward passes are cut in two (Qi et al. 2023,
+arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
+GRADIENT_BYTES = 2
+"""Size of a gradient on its way between replicas."""
+
 
 class KernelTimes(Protocol):
     """Seconds of one rank's kernels for one model in one precision."""
@@ -186,17 +210,6 @@ def fit_line(points: Sequence[tuple[int, float]]) -> Line:
     return Line(fixed, each) if fixed >= 0 else through_origin
 
 
-_WORK = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 1.05, Recompute.FULL: 4 / 3}
-"""Work of forward and backward over that without recomputation: a full one repeats the forward
-pass, a third of it (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost")."""
-_WORK_OF_CODE = np.array([_WORK[kind] for kind in RECOMPUTE_CODES])
-
-
-_WEIGHT_TRAFFIC = 4 / 7
-"""Values that a micro-batch of any size moves for each weight, over the values of Adam's update:
-it reads the weight twice, and reads and writes its gradient."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLines:
     """A model whose micro-batches were timed whole; NaN if none was.
@@ -266,13 +279,6 @@ class TracedOperations:
         )
 
 
-_PRODUCTS_OF_LAYER = 15
-_TRAFFIC_OF_ACTIVATIONS = 8.0
-"""Products of a layer's forward and backward pass, and bytes that its other operations move over
-those that it keeps: as traced of a GPT in bf16 by autocast (14 and 8.4)."""
-_BACKWARD_AND_FORWARD = 3.0
-
-
 def block_operations(spec: ModelSpec) -> tuple[OperationCost, ...]:
     """Operations of one sample's forward and backward pass, as the FLOPs of blocks imply them.
 
@@ -312,11 +318,6 @@ def whole_model_times(inner: InnerLayouts, samples_s_U: Floats, launch_s_U: Floa
         last_s_U=zero_U,
         ends_ideal_s_U=zero_U,
     )
-
-
-_OPERATIONS_OF_LAYER = 130
-"""Operations of a layer's forward and backward pass in a trace of transformers' Llama; the host's
-time for a layer is spread over them."""
 
 
 def forward_backward_s(
@@ -359,16 +360,6 @@ def frozen_passes_s(layouts: LayoutColumns, workload: Workload, machine: Machine
     once_s_U = [forward_backward_s(frozen.operations, kernels, share=x) for x in share_U.tolist()]
     once_s_C: Floats = np.array(once_s_U)[which].reshape(tokens_C.shape)
     return once_s_C * layouts.accumulation_C
-
-
-_UPDATE_BYTES = 10.0
-"""Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
-and two 8-bit moments read and written."""
-_UNFILLED = 0.5
-"""Part of 1F1B's bubble that stays if backward passes are cut in two (Qi et al. 2023,
-arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
-GRADIENT_BYTES = 2
-"""Size of a gradient on its way between replicas."""
 
 
 def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:

@@ -40,6 +40,25 @@ _NVFP4_CAST_BYTES = 2.55
 """Activations and gradients are read for their largest value, which scales the whole tensor, and
 again to be written along rows and along columns in 4 bits and an 8-bit scale for 16 of them: 5.1
 bytes for two products (NVIDIA 2025, arXiv:2509.25149, sections 2 and 4)."""
+_SORTS = 4
+_ROUTED_BYTES = 2
+_FLASH_BACKWARD = 2.5
+"""Operations of flash attention's backward pass over its forward pass: five products for two."""
+_SCORES_BACKWARD = 1.6
+"""Traffic of unfused scores in a backward pass over a forward pass; fitted with ``Physics``."""
+_LEAST_ALIGNED = 4
+"""Numbers of a row that must be loaded together for tensor cores: cuBLAS has kernels for rows that
+begin at multiples of 8 bytes, and slow ones below (FASOP's forward passes of 100-wide heads,
+BigScience's of 150)."""
+_FP32_ATTENTION = 0.37
+"""Part of the rate of long fp32 products at which attention runs without a flash kernel: torch
+takes a kernel that saves memory, in both passes, which TF32 does not make faster."""
+_CHUNK = 64
+"""Tokens of a sample that a state's kernel takes at once, as flash-linear-attention does."""
+_STATE_PASSES = 4.0
+"""Times that it and its convolution read and write what is projected; assumed."""
+_MATRICES = 7
+"""Matrices of a layer that are unpacked one by one: q, k, v, o and a gated MLP's three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,21 +395,9 @@ def _routed_bytes(
     return moved + activation, moved + (2.0 * halves + 1.0) * wide, activation
 
 
-_SORTS = 4
-_ROUTED_BYTES = 2
-
-
 _NARROW, _WIDE_HEAD = 0.6, 128
 """Rate of flash attention on the narrowest heads over the rate on heads of this width, which
 kernels are made for; a straight line between them, with which ``Physics`` was fitted."""
-_FLASH_BACKWARD = 2.5
-"""Operations of flash attention's backward pass over its forward pass: five products for two."""
-_SCORES_BACKWARD = 1.6
-"""Traffic of unfused scores in a backward pass over a forward pass; fitted with ``Physics``."""
-_LEAST_ALIGNED = 4
-"""Numbers of a row that must be loaded together for tensor cores: cuBLAS has kernels for rows that
-begin at multiples of 8 bytes, and slow ones below (FASOP's forward passes of 100-wide heads,
-BigScience's of 150)."""
 
 
 def _attention_core(
@@ -450,15 +457,6 @@ def _flash_rates(workload: Workload, kernels: Kernels, width: int) -> tuple[floa
     return rate * narrow, back * narrow
 
 
-_FP32_ATTENTION = 0.37
-"""Part of the rate of long fp32 products at which attention runs without a flash kernel: torch
-takes a kernel that saves memory, in both passes, which TF32 does not make faster."""
-_CHUNK = 64
-"""Tokens of a sample that a state's kernel takes at once, as flash-linear-attention does."""
-_STATE_PASSES = 4.0
-"""Times that it and its convolution read and write what is projected; assumed."""
-
-
 def _state_core(
     workload: Workload, state: StateMixer, inner: InnerLayouts, kernels: Kernels
 ) -> tuple[Floats, Floats, Floats, Floats]:
@@ -487,10 +485,6 @@ def _unpacking_s(
     weights = layer_weights(workload, inner, experts)
     moved = workload.frozen_matrix_bytes + workload.precision.value_bytes
     return kernels.traffic_s(weights * moved, _MATRICES)
-
-
-_MATRICES = 7
-"""Matrices of a layer that are unpacked one by one: q, k, v, o and a gated MLP's three."""
 
 
 def _runs_flash(workload: Workload, kernels: Kernels) -> bool:

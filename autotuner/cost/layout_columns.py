@@ -25,6 +25,7 @@ NONE = RECOMPUTE_CODES[Recompute.NONE]
 SELECTIVE = RECOMPUTE_CODES[Recompute.SELECTIVE]
 FULL = RECOMPUTE_CODES[Recompute.FULL]
 _EVEN = -1
+_LARGEST_TABLE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -314,9 +315,6 @@ def _number_distinct(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     first = np.empty(size, np.int64)
     first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
     return code, first
-
-
-_LARGEST_TABLE = 1 << 22
 
 
 def _rank_values(values: Ints, bound: int | None = None) -> tuple[Ints, int]:

@@ -23,6 +23,9 @@ from .layout_columns import FULL, LayoutColumns, border_byte_s, layers_on, stage
 
 Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
 _MOST_VALUES = 4096
+_ROUNDING = 1e-6
+"""By which a mean of equal layers may be off."""
+_RANK_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +296,6 @@ def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
     return np.asarray(np.minimum(warm_up, columns.accumulation_C * chunks) / chunks)
 
 
-_ROUNDING = 1e-6
-"""By which a mean of equal layers may be off."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSends:
     """Seconds in which each rank of a pipeline's stages sends a buffer; 0 for one stage.
@@ -358,9 +357,6 @@ class StageSends:
             card_borders_C=borders,
             exposed=1.0 - machine.physics.point_to_point_overlap,
         )
-
-
-_RANK_BITS = 32
 
 
 def _byte_seconds(machine: Machine, stages: int, ranks: int) -> tuple[float, ...]:

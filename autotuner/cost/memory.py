@@ -56,6 +56,21 @@ _LOGIT_BYTES = 4  # the gradient of the loss by its logits is fp32 in every prec
 _REDUCED_BYTES = 4
 _STORED_BYTES = 4.0
 _UNITS_IN_FLIGHT = 2  # the one in use and the next, which is prefetched
+NCCL_BYTES = 1.0 * 2**30
+"""NCCL's own buffers: a few communicators with two of 4 MiB (NCCL_BUFFSIZE) for each of 24 to 32
+channels; one figure, since their number depends on the framework."""
+FRAGMENTATION = 0.04
+"""Share of temporary memory that torch reserves over what is allocated."""
+REUSED = 0.5
+"""Share of freed memory that later tensors of other sizes reuse: recomputed activations in the
+loss's memory, or an update's temporaries in the activations' memory. The rest stays reserved
+(torch's caching allocator splits segments, and does not join two of them)."""
+COMPILED_FRAGMENTATION = 0.01
+"""The same share if a compiler plans the reuse of buffers."""
+_LIVE_VALUES = 1e9
+"""DeepSpeed's ``stage3_max_live_parameters`` by default."""
+MEMORY_BAND = 0.10
+"""Relative error to expect; nine of ten published peaks, of few models, are within 7.3 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -312,21 +327,6 @@ def _logit_line(spec: ModelSpec) -> Line:
     return Line(0.0, (spec.vocabulary_size or 0) * (spec.sequence_length or 0) * _LOGIT_BYTES)
 
 
-NCCL_BYTES = 1.0 * 2**30
-"""NCCL's own buffers: a few communicators with two of 4 MiB (NCCL_BUFFSIZE) for each of 24 to 32
-channels; one figure, since their number depends on the framework."""
-FRAGMENTATION = 0.04
-"""Share of temporary memory that torch reserves over what is allocated."""
-REUSED = 0.5
-"""Share of freed memory that later tensors of other sizes reuse: recomputed activations in the
-loss's memory, or an update's temporaries in the activations' memory. The rest stays reserved
-(torch's caching allocator splits segments, and does not join two of them)."""
-COMPILED_FRAGMENTATION = 0.01
-"""The same share if a compiler plans the reuse of buffers."""
-_LIVE_VALUES = 1e9
-"""DeepSpeed's ``stage3_max_live_parameters`` by default."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Overheads:
     """Bytes of one rank.
@@ -448,10 +448,6 @@ def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Float
     hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
     one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
     return np.asarray(one_C * (2 + kept_SC))
-
-
-MEMORY_BAND = 0.10
-"""Relative error to expect; nine of ten published peaks, of few models, are within 7.3 %."""
 
 
 def memory_bytes(

@@ -34,6 +34,14 @@ from .layout_columns import OFFLOAD_CODES, LayoutColumns
 from .layout_rules import Stages
 from .weights import LayerWeights, ModelWeights, StagePieces, layer_matrices, model_weights
 
+_MASTER = 4.0
+_HOST_GRADIENT = 4.0
+_STAGES = 4
+_BUCKET_VALUES = 5e8
+"""DeepSpeed's ``reduce_bucket_size`` by default."""
+_BF16_GATHER_VALUES = 5e9
+"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalWeights:
@@ -196,11 +204,6 @@ def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights
         dense=of(sparse=False, crossed=crossed),
         repeated=of(sparse=a.experts is not None, crossed=crossed),
     )
-
-
-_MASTER = 4.0
-_HOST_GRADIENT = 4.0
-_STAGES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -441,12 +444,6 @@ class ProfiledRank:
             trained=stage_weights(pieces, columns, trained=True),
             is_late_C=np.asarray(is_late_C, np.bool_),
         )
-
-
-_BUCKET_VALUES = 5e8
-"""DeepSpeed's ``reduce_bucket_size`` by default."""
-_BF16_GATHER_VALUES = 5e9
-"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 
 
 def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:

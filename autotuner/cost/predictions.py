@@ -73,6 +73,11 @@ _UNREPEATED_BAND = 1.0
 """The same if only FLOPs are known and no repeated blocks tell how many kernels there are."""
 
 Cluster: TypeAlias = ClusterSpec | Machine
+_WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")
+"""Knobs that change no rank's weights."""
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_LEAST_SPEED_UP = 1.1
+"""Smaller gains are within the error of a step's prediction."""
 
 
 def estimate(
@@ -203,10 +208,6 @@ def _how(spec: ModelSpec, network: Network | None, *, is_untimed: bool) -> str:
     return f"{memory}, time from {count} profiled micro-batches{links}"
 
 
-_WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")
-"""Knobs that change no rank's weights."""
-
-
 def memory_rule(
     predictions: PredictionTable, cluster: ClusterSpec, band: float = UNCALIBRATED_MEMORY_BAND
 ) -> Rule:
@@ -282,17 +283,10 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-
 def scaled_bytes(count_bytes: float) -> str:
     """``134 MB``, ``2.56 TB``: a size in an error, with three digits."""
     size, name = next((one for one in _SIZES if count_bytes >= 0.9995 * one[0]), (1.0, "B"))
     return f"{count_bytes / size:.3g} {name}"
-
-
-_LEAST_SPEED_UP = 1.1
-"""Smaller gains are within the error of a step's prediction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

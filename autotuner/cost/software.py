@@ -31,6 +31,26 @@ if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of c
     from .hardware import Physics
     from .layout_columns import InnerLayouts, Stack
 
+AUTO_TRAINER = "auto"
+"""The name that leaves the choice of the trainer to the question."""
+_MATRICES_REPEATED = 0.5
+"""Share of the GEMMs that torchtitan's selective recomputation repeats."""
+_FP32_BYTES = 4.0
+UPDATE_PASSES = 3.0
+"""Bytes that ``torch.optim``'s Adam moves for each weight over a fused kernel's: 80 in nine
+kernels of its default ``foreach``."""
+_PLAIN_KERNELS = 20
+"""Kernels of a layer's forward pass besides its products; a backward pass has twice as many."""
+_TURN_BYTES = 48.0
+"""Bytes that rotary positions move for a value: cast, four products and two sums over halves,
+joined, cast."""
+_ATTENTION_LAUNCHES = 2 / 3
+"""Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
+softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
+_REPEATED = 0.6
+"""Operations that ``torch.utils.checkpoint`` runs again over a layer's operations without it,
+views included: 85 of 142, counted in a GPT-2 under autocast."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
@@ -114,20 +134,12 @@ def configured_workload(config: ResolvedConfig) -> Workload:
     )
 
 
-AUTO_TRAINER = "auto"
-"""The name that leaves the choice of the trainer to the question."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerChoice:
     """The training code whose rules an answer follows, and why it was chosen."""
 
     name: str = "megatron"
     why: str = "default"
-
-
-_MATRICES_REPEATED = 0.5
-"""Share of the GEMMs that torchtitan's selective recomputation repeats."""
 
 
 def repeats_modules(software: Software) -> bool:
@@ -202,14 +214,6 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         waits_for_routing(workload),
         repeated_products(software),
     )
-
-
-_FP32_BYTES = 4.0
-UPDATE_PASSES = 3.0
-"""Bytes that ``torch.optim``'s Adam moves for each weight over a fused kernel's: 80 in nine
-kernels of its default ``foreach``."""
-_PLAIN_KERNELS = 20
-"""Kernels of a layer's forward pass besides its products; a backward pass has twice as many."""
 
 
 def small_traffic(
@@ -300,11 +304,6 @@ def _plain_bytes(
     return np.asarray(tokens * forward), np.asarray(tokens * backward)
 
 
-_TURN_BYTES = 48.0
-"""Bytes that rotary positions move for a value: cast, four products and two sums over halves,
-joined, cast."""
-
-
 def _weight_bytes(workload: Workload) -> tuple[float, float]:
     """Bytes that each micro-batch moves for a weight of plain PyTorch, forward and backward.
 
@@ -352,11 +351,3 @@ def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Float
     again = np.where(inner.recompute_U == FULL, _REPEATED * whole if is_plain else forward, 0.0)
     compiled = is_compiled(stack.workload.software)
     return np.asarray((whole + again) * (physics.layer_compiled if compiled else 1.0))
-
-
-_ATTENTION_LAUNCHES = 2 / 3
-"""Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
-softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
-_REPEATED = 0.6
-"""Operations that ``torch.utils.checkpoint`` runs again over a layer's operations without it,
-views included: 85 of 142, counted in a GPT-2 under autocast."""

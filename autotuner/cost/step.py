@@ -45,6 +45,21 @@ from .model_state import is_plain, sharding_ranks, trained_share
 from .software import overlaps_reduction
 from .weights import all_layers, covered_rows, embedding_weights, repeated_names
 
+BACKWARD = 0.6
+"""Part of forward and backward during which gradients can be reduced."""
+MOST_HIDDEN = 0.5
+"""Largest part of a reduction that a backward pass hides, and the part of the exchanges of sharded
+embeddings that other work hides; a round number, with which ``Physics`` was fitted."""
+_BROADCASTS_OF_BLOCK = 12 / 4
+"""ZeRO 1 broadcasts each of about 12 weights and biases of a transformer's block by itself. They
+are under way together: a broadcast took a quarter of a reduction's latency when measured (gloo, 2
+ranks)."""
+_PROFILED_BACKWARD = 2 / 3
+_MIB = 1 << 20
+_REDUCED_BYTES = 4
+_BUCKET_MB = 25.0
+_ROUNDING = 1e-9
+
 
 def zero_exchanges(
     layouts: LayoutColumns, plain_C: Bools | bool = True
@@ -69,13 +84,6 @@ def reduction_passes(layouts: LayoutColumns) -> Floats:
     """All-reduces that gradients need in a step; ZeRO 3's exchanges are part of its layers."""
     sums, scatters, gathers = zero_exchanges(layouts)
     return np.where(layouts.zero_stage_C >= 3, 0.0, sums + (scatters + gathers) / ALL_REDUCE)
-
-
-BACKWARD = 0.6
-"""Part of forward and backward during which gradients can be reduced."""
-MOST_HIDDEN = 0.5
-"""Largest part of a reduction that a backward pass hides, and the part of the exchanges of sharded
-embeddings that other work hides; a round number, with which ``Physics`` was fitted."""
 
 
 def beyond_backward_s(exchange_s: Floats, busy_s: Floats, physics: Physics) -> Floats:
@@ -155,16 +163,6 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     moved = share * workload.frozen_matrix_bytes * (2.0 + trained_share(workload))
     once = moved / machine.physics.host_link_bytes_per_s
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
-
-
-_BROADCASTS_OF_BLOCK = 12 / 4
-"""ZeRO 1 broadcasts each of about 12 weights and biases of a transformer's block by itself. They
-are under way together: a broadcast took a quarter of a reduction's latency when measured (gloo, 2
-ranks)."""
-_PROFILED_BACKWARD = 2 / 3
-_MIB = 1 << 20
-_REDUCED_BYTES = 4
-_BUCKET_MB = 25.0
 
 
 def runtime_exchange_s(
@@ -257,7 +255,6 @@ class StepParts:
         return (("samples", own["ideal"]), *((name, own[name]) for name in names))
 
 
-_ROUNDING = 1e-9
 PART_NAMES = tuple(part.name for part in fields(StepParts))
 PartsOf: TypeAlias = Callable[[LayoutColumns], StepParts]
 

@@ -24,6 +24,12 @@ from autoconf_launch.core import (
 from ..space import LEFT_OUT, OFFLOAD_EXTRAS, Bools, CandidateTable, Floats, Ints
 from .layout_columns import FULL, NONE, RECOMPUTE_CODES, LayoutColumns
 
+_KEPT_BY_SELECTIVE = 20 / 34
+"""Share of a block's activations that are its matrix products': Korthikanti et al. 2022,
+"Reducing Activation Recomputation", section 4.1, 34 sbh in all and 20 sbh kept (16-bit)."""
+NO_SPLIT = SplitPart()
+"""A block that tensor ranks do not share out."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
@@ -261,13 +267,6 @@ def all_layers(model: Architecture) -> int:
 def embedding_weights(model: Architecture) -> int:
     """Weights of one matrix of the vocabulary, and of learned positions."""
     return (model.vocabulary + model.positions) * model.hidden
-
-
-_KEPT_BY_SELECTIVE = 20 / 34
-"""Share of a block's activations that are its matrix products': Korthikanti et al. 2022,
-"Reducing Activation Recomputation", section 4.1, 34 sbh in all and 20 sbh kept (16-bit)."""
-NO_SPLIT = SplitPart()
-"""A block that tensor ranks do not share out."""
 
 
 def repeated_names(spec: ModelSpec) -> frozenset[str]:

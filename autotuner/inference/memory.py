@@ -25,6 +25,7 @@ from .kernels import FP32_STATE_BYTES, cache_width
 
 _OUTSIDE_BYTES = 2.0
 """Size of a weight of embedding and head, which are not quantized."""
+_MOST_BATCH = (1 << 20) - 1
 
 
 def generation_memory(
@@ -69,9 +70,6 @@ def largest_batches(
         fits_C = peak_C <= limit_bytes
         low, high = np.where(fits_C, middle, low), np.where(fits_C, high, middle - 1)
     return low
-
-
-_MOST_BATCH = (1 << 20) - 1
 
 
 def _weights(points: PointColumns, generation: Generation) -> Floats:

@@ -14,6 +14,8 @@ from enum import Enum
 from ..planner import Planned
 from .kinds import MachineKind, usd_per_hour
 
+_BEYOND = 1e-9
+
 
 class ChoiceRule(str, Enum):
     """Criterion for a row within the limits."""
@@ -100,9 +102,6 @@ def price_range(
         below=first_at(low * (1 - _BEYOND)) if low > 0 else None,
         above=first_at(high * (1 + _BEYOND)) if math.isfinite(high) else None,
     )
-
-
-_BEYOND = 1e-9
 
 
 def _turns(

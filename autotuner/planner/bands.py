@@ -18,6 +18,12 @@ from autoconf_launch.core import Layout, Offload, Precision, Workload
 
 from .search import Planned, Training
 
+_PRIOR_SETTINGS = 4.0
+_UNSEEN_METHOD = 2.0
+"""A guess: no table has states in host memory or quantized weights."""
+_CPU_BAND = 1.0
+"""A guess: no table has CPUs, and their speed is one product and one copy measured just now."""
+
 
 class Bits(str, Enum):
     """Number format of a layer's GEMMs."""
@@ -93,10 +99,7 @@ class StepBand:
     unchecked: tuple[str, ...] = ()
 
 
-_PRIOR_SETTINGS = 4.0
 _UNSEEN_EXPERTS, _UNSEEN_BITS, _UNSEEN_ARCHITECTURE = 2.5, 1.25, 1.25
-_UNSEEN_METHOD = 2.0
-"""A guess: no table has states in host memory or quantized weights."""
 
 
 def step_band(
@@ -150,10 +153,6 @@ def _mean_error(groups: tuple[MeasuredGroup, ...]) -> float:
 def _weight(group: MeasuredGroup) -> float:
     """Square root of the settings less one, so that no single table decides."""
     return math.sqrt(group.settings - 1)
-
-
-_CPU_BAND = 1.0
-"""A guess: no table has CPUs, and their speed is one product and one copy measured just now."""
 
 
 def time_band(workload: Workload, layout: Layout, gpu: str) -> StepBand:

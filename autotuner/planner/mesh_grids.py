@@ -24,6 +24,18 @@ Mesh: TypeAlias = tuple[int, int, int, int, int]
 OFFLOAD, SEQUENCE, RECOMPUTE, ZERO, MICRO, MESH = range(6)
 _AXES = 6
 _QUARTERS = 4
+PLAN_RULES: tuple[LayoutRule, ...] = (
+    *RULES,
+    LayoutRule(
+        name="zero_ranks",
+        knob="zero_stage_C",
+        flag="zero",
+        why="has nothing to shard over dp x cp = {ranks} ranks",
+        keep=lambda x, a, _: (x.zero_stage_C == 0) | (x.shards_C > 1) | x.are_weights_away_C,
+    ),
+)
+"""In the order of their checks: the rules of every layout, and that ZeRO on one rank is a
+duplicate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,20 +130,6 @@ def _on(axis: int, values: Any) -> Any:
 
 def _take_meshes(column: Any, selection: Any) -> Any:
     return column[..., selection] if column.shape[MESH] > 1 else column
-
-
-PLAN_RULES: tuple[LayoutRule, ...] = (
-    *RULES,
-    LayoutRule(
-        name="zero_ranks",
-        knob="zero_stage_C",
-        flag="zero",
-        why="has nothing to shard over dp x cp = {ranks} ranks",
-        keep=lambda x, a, _: (x.zero_stage_C == 0) | (x.shards_C > 1) | x.are_weights_away_C,
-    ),
-)
-"""In the order of their checks: the rules of every layout, and that ZeRO on one rank is a
-duplicate."""
 
 
 def count_layouts(grid: LayoutGrid) -> int:

@@ -43,6 +43,9 @@ _TIES = (
 )
 """Order of layouts of equal time, the last field weighing most: fewer kinds of parallelism first.
 Data parallelism and accumulation follow from these."""
+_CELLS = 1 << 16
+_TIER_BITS = 64
+"""Seconds times 2^64 are longer than the seconds of any layout of a better tier, and as exact."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,9 +116,6 @@ def _both(numbers: Ints, seconds: Floats, kept: Bools) -> tuple[Ints, Floats]:
 
 
 HOST_MEMORY, MEMORY, DEADLINE, MAX_COST = "host_memory", "memory", "deadline", "max_cost"
-_CELLS = 1 << 16
-_TIER_BITS = 64
-"""Seconds times 2^64 are longer than the seconds of any layout of a better tier, and as exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

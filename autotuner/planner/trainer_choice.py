@@ -37,6 +37,7 @@ _KINDS = {
 """Kinds of parallelism besides data parallelism, by their flags."""
 _DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
 """GPUs of desktops and workstations, on which no published table has a run of Megatron."""
+_MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
 
 
 def choose_trainer(
@@ -71,9 +72,6 @@ def choose_trainer(
     older = next((name for name in known if name.startswith("megatron")), None)
     where = f"checked there as {older}" if older else _checked_apart(architectures, checked)
     return TrainerChoice(name="megatron", why=f"default on {places}, {where}")
-
-
-_MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
 
 
 def _checked_apart(architectures: Iterable[str], checked: Mapping[str, frozenset[str]]) -> str:

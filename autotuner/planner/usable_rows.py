@@ -15,6 +15,9 @@ from .bands import planned_band
 from .layout_family import least_lead
 from .search import Plan, Planned, Question, plan
 
+_SHORTEST = 256
+"""Tokens below which samples are not cut."""
+
 
 class _HasStep(Protocol):
     @property
@@ -130,10 +133,6 @@ def lighter_trainings(workload: Workload) -> Iterator[Workload]:
     if light is not None:
         yield replace(workload, optimizer=Optimizer.from_name(light))
     yield workload.of_adapters()
-
-
-_SHORTEST = 256
-"""Tokens below which samples are not cut."""
 
 
 def shorter_trainings(workload: Workload) -> Iterator[Workload]:

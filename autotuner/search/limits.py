@@ -35,6 +35,16 @@ from .stop import NoRoom, StopKind, StopReason
 FEWEST_TRIALS = 4
 """Trials before a small gain may end a search. Over recorded landscapes later stops gained
 nothing; after one trial 2 of the 4 certificates of bigscience_v100 were false."""
+_ENOUGH = 3.0
+"""Next budget to suggest over a budget in which nothing could be measured."""
+MARGIN = 1.25
+"""Bound over a measured step: launches of one configuration were seen to differ by 12 to 25 %."""
+_GROWTH = 1.2
+"""Power of the micro-batch: 256 times the samples took up to 800 times as long, once caches were
+full."""
+_OTHER_STRUCTURE = 2.0
+"""Factor for a different ZeRO stage or value of another knob, without a prediction."""
+_LATEST = 5
 
 
 def is_gain_small(found: OptimalityBound | None, limit: float | None, trials: int) -> bool:
@@ -149,18 +159,6 @@ class SearchLimits:
     def room(self, told: int, running: int) -> int:
         """Number of trials that may still start, besides ended and running ones."""
         return sys.maxsize if self.trials is None else max(0, self.trials - told - running)
-
-
-_ENOUGH = 3.0
-"""Next budget to suggest over a budget in which nothing could be measured."""
-MARGIN = 1.25
-"""Bound over a measured step: launches of one configuration were seen to differ by 12 to 25 %."""
-_GROWTH = 1.2
-"""Power of the micro-batch: 256 times the samples took up to 800 times as long, once caches were
-full."""
-_OTHER_STRUCTURE = 2.0
-"""Factor for a different ZeRO stage or value of another knob, without a prediction."""
-_LATEST = 5
 
 
 class LaunchBounds:

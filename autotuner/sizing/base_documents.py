@@ -24,6 +24,26 @@ _WARMUP_RATIO = 0.01
 _T5_STD = 0.015
 _STD = 0.64
 _SEQUENCE_PARALLEL_ABOVE_B = 13
+_RESULTS = "${base_results_dir}/${.name}"
+_WANDB = ("exp_manager", "create_wandb_logger")
+_WANDB_PROJECT = ("exp_manager", "wandb_logger_kwargs", "project")
+_MODELS = {
+    "gpt3": "GPT",
+    "llama": "Llama",
+    "mixtral": "Mixtral",
+    "mistral": "Mistral",
+    "gemma": "Gemma",
+    "nemotron": "Nemotron",
+    "qwen": "Qwen2",
+    "qwen2": "Qwen2",
+    "starcoder": "Starcoder2",
+    "baichuan2": "Baichuan2",
+    "chatglm": "ChatGLM",
+    "bert": "Bert",
+    "t5": "T5",
+    "mt5": "T5",
+}
+_NEMO_CLASSES = {"gpt3": "GPTModel", "mixtral": "MixtralModel", "baichuan2": "Baichuan2Model"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +143,6 @@ def _days_and_hours(days: float) -> tuple[int, int]:
     return (0, 1) if (whole, hours) == (0, 0) else (whole, hours)
 
 
-_RESULTS = "${base_results_dir}/${.name}"
-_WANDB = ("exp_manager", "create_wandb_logger")
-_WANDB_PROJECT = ("exp_manager", "wandb_logger_kwargs", "project")
-
-
 def nemo1_document(template: RawConfig, base: BaseConfig) -> RawConfig:
     """NeMo's file for the family with run, trainer, model, optimizer and schedule set."""
     edits = (*_run_edits(base), *_model_edits(base), *_optimizer_edits(base))
@@ -189,25 +204,6 @@ def _optimizer_edits(base: BaseConfig) -> Iterator[tuple[KeyPath, Any]]:
         return
     yield (*schedule, "warmup_steps"), base.warmup_steps
     yield (*schedule, "constant_steps"), base.constant_steps
-
-
-_MODELS = {
-    "gpt3": "GPT",
-    "llama": "Llama",
-    "mixtral": "Mixtral",
-    "mistral": "Mistral",
-    "gemma": "Gemma",
-    "nemotron": "Nemotron",
-    "qwen": "Qwen2",
-    "qwen2": "Qwen2",
-    "starcoder": "Starcoder2",
-    "baichuan2": "Baichuan2",
-    "chatglm": "ChatGLM",
-    "bert": "Bert",
-    "t5": "T5",
-    "mt5": "T5",
-}
-_NEMO_CLASSES = {"gpt3": "GPTModel", "mixtral": "MixtralModel", "baichuan2": "Baichuan2Model"}
 
 
 def recipe_document(base: BaseConfig) -> RawConfig:

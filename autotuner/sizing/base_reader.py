@@ -17,6 +17,65 @@ from autoconf_launch.core import ConfigError, KeyPath, Layout, RawConfig, dotted
 from .families import Family
 from .shapes import EXPERTS_PER_TOKEN, Form, Shape, form_of, key_value_heads
 
+_RECIPE_STRATEGY = ("trainer", "strategy")
+_TRAINER: Mapping[str, KeyPath] = {
+    "steps": ("trainer", "max_steps"),
+    "nodes": ("trainer", "num_nodes"),
+    "gpus_per_node": ("trainer", "devices"),
+    "clip": ("trainer", "gradient_clip_val"),
+}
+_SCHED = ("model", "optim", "sched")
+_NEMO1: Mapping[str, KeyPath] = {
+    **_TRAINER,
+    "layers": ("model", "num_layers"),
+    "hidden": ("model", "hidden_size"),
+    "heads": ("model", "num_attention_heads"),
+    "groups": ("model", "num_query_groups"),
+    "head": ("model", "kv_channels"),
+    "ffn": ("model", "ffn_hidden_size"),
+    "sequence": ("model", "data", "seq_length"),
+    "decoder_sequence": ("model", "data", "seq_length_dec"),
+    "vocabulary": ("autoconf", "vocab_size"),
+    "experts": ("model", "num_moe_experts"),
+    "experts_per_token": ("model", "moe_router_topk"),
+    "init_std": ("model", "init_method_std"),
+    "hidden_dropout": ("model", "hidden_dropout"),
+    "attention_dropout": ("model", "attention_dropout"),
+    "activation": ("model", "activation"),
+    "biases": ("model", "bias"),
+    "tied": ("model", "share_embeddings_and_output_weights"),
+    "positions": ("model", "position_embedding_type"),
+    "learning_rate": ("model", "optim", "lr"),
+    "weight_decay": ("model", "optim", "weight_decay"),
+    "epsilon": ("model", "optim", "eps"),
+    "betas": ("model", "optim", "betas"),
+    "least_rate": (*_SCHED, "min_lr"),
+    "warmup_steps": (*_SCHED, "warmup_steps"),
+    "warmup_ratio": (*_SCHED, "warmup_ratio"),
+    "constant_steps": (*_SCHED, "constant_steps"),
+    "schedule": (*_SCHED, "name"),
+    "global_batch": ("model", "global_batch_size"),
+    "micro_batch": ("model", "micro_batch_size"),
+    "tensor": ("model", "tensor_model_parallel_size"),
+    "pipeline": ("model", "pipeline_model_parallel_size"),
+    "virtual": ("model", "virtual_pipeline_model_parallel_size"),
+    "context": ("model", "context_parallel_size"),
+    "expert": ("model", "expert_model_parallel_size"),
+    "sequence_parallel": ("model", "sequence_parallel"),
+}
+_ENCODER = "encoder"
+_COSINE = "CosineAnnealing"
+_GATED = "glu"
+_LEARNED = "learned_absolute"
+_DROPOUT = 0.1
+"""Hidden and attention dropout of NeMo's GPT, T5 and BERT; its other families have none."""
+_BETAS = (0.9, 0.95)
+_Pair: TypeAlias = tuple[float, float]
+_EPSILON = 1e-8
+"""torch's and Apex's own."""
+_MOST = 1 << 50
+"""No size is above this."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
@@ -117,13 +176,6 @@ def _name(document: RawConfig, family: Family) -> str:
 
 
 _RECIPE_MODEL, _RECIPE_OPTIM = ("model", "config"), ("optim", "config")
-_RECIPE_STRATEGY = ("trainer", "strategy")
-_TRAINER: Mapping[str, KeyPath] = {
-    "steps": ("trainer", "max_steps"),
-    "nodes": ("trainer", "num_nodes"),
-    "gpus_per_node": ("trainer", "devices"),
-    "clip": ("trainer", "gradient_clip_val"),
-}
 _RECIPE: Mapping[str, KeyPath] = {
     **_TRAINER,
     "layers": (*_RECIPE_MODEL, "num_layers"),
@@ -162,57 +214,6 @@ _RECIPE: Mapping[str, KeyPath] = {
 }
 RECIPE_PATHS = tuple(_RECIPE.values())
 """Places of values in a recipe."""
-_SCHED = ("model", "optim", "sched")
-_NEMO1: Mapping[str, KeyPath] = {
-    **_TRAINER,
-    "layers": ("model", "num_layers"),
-    "hidden": ("model", "hidden_size"),
-    "heads": ("model", "num_attention_heads"),
-    "groups": ("model", "num_query_groups"),
-    "head": ("model", "kv_channels"),
-    "ffn": ("model", "ffn_hidden_size"),
-    "sequence": ("model", "data", "seq_length"),
-    "decoder_sequence": ("model", "data", "seq_length_dec"),
-    "vocabulary": ("autoconf", "vocab_size"),
-    "experts": ("model", "num_moe_experts"),
-    "experts_per_token": ("model", "moe_router_topk"),
-    "init_std": ("model", "init_method_std"),
-    "hidden_dropout": ("model", "hidden_dropout"),
-    "attention_dropout": ("model", "attention_dropout"),
-    "activation": ("model", "activation"),
-    "biases": ("model", "bias"),
-    "tied": ("model", "share_embeddings_and_output_weights"),
-    "positions": ("model", "position_embedding_type"),
-    "learning_rate": ("model", "optim", "lr"),
-    "weight_decay": ("model", "optim", "weight_decay"),
-    "epsilon": ("model", "optim", "eps"),
-    "betas": ("model", "optim", "betas"),
-    "least_rate": (*_SCHED, "min_lr"),
-    "warmup_steps": (*_SCHED, "warmup_steps"),
-    "warmup_ratio": (*_SCHED, "warmup_ratio"),
-    "constant_steps": (*_SCHED, "constant_steps"),
-    "schedule": (*_SCHED, "name"),
-    "global_batch": ("model", "global_batch_size"),
-    "micro_batch": ("model", "micro_batch_size"),
-    "tensor": ("model", "tensor_model_parallel_size"),
-    "pipeline": ("model", "pipeline_model_parallel_size"),
-    "virtual": ("model", "virtual_pipeline_model_parallel_size"),
-    "context": ("model", "context_parallel_size"),
-    "expert": ("model", "expert_model_parallel_size"),
-    "sequence_parallel": ("model", "sequence_parallel"),
-}
-_ENCODER = "encoder"
-_COSINE = "CosineAnnealing"
-_GATED = "glu"
-_LEARNED = "learned_absolute"
-_DROPOUT = 0.1
-"""Hidden and attention dropout of NeMo's GPT, T5 and BERT; its other families have none."""
-_BETAS = (0.9, 0.95)
-_Pair: TypeAlias = tuple[float, float]
-_EPSILON = 1e-8
-"""torch's and Apex's own."""
-_MOST = 1 << 50
-"""No size is above this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,10 @@ from .shapes import (
 
 _GPT_ROWS = "gpt3"
 _USUAL_MEMORY_GB = 80
+_CLOSE = 0.05
+_SAME_SIZE = 0.02
+"""Largest relative error of a shape made for a size."""
+_WIDTH_STEP = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +129,6 @@ def _by_tokens(own: Sequence[BatchRow], asked: SizedModel) -> BaseBatch:
             f"at {shortest}; the layout is the planner's."
         ),
     )
-
-
-_CLOSE = 0.05
-_SAME_SIZE = 0.02
-"""Largest relative error of a shape made for a size."""
-_WIDTH_STEP = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,25 @@ from enum import Enum
 
 from autoconf_launch.core import ConfigError, nearest_known
 
+_FAMILIES = {
+    "gpt": "gpt3",
+    "bert": "bert",
+    "mt5": "mt5",
+    "t5": "t5",
+    "llama": "llama",
+    "mixtral": "mixtral",
+    "mistral": "mistral",
+    "gemma": "gemma",
+    "nemotron": "nemotron",
+    "starcoder": "starcoder",
+    "qwen": "qwen",
+    "baichuan": "baichuan2",
+    "chatglm": "chatglm",
+}
+"""By the part of a name that tells them; the first that is there counts."""
+_SIZE = re.compile(r"(?:(\d+)x)?(\d+(?:[.p]\d+)?)([bm])(?![a-z])", re.IGNORECASE)
+_UNITS_B = {"b": 1.0, "m": 1e-3}
+
 
 class Rules(str, Enum):
     """Tables of one kind, by the name that they have in the data."""
@@ -108,26 +127,6 @@ def _is_one_slip(typed: str, known: str) -> bool:
     is_other = here[:1].isalpha() and there[:1].isalpha() and here[1:] == there[1:]
     is_swapped = here[:2] == there[1::-1] and here[2:] == there[2:]
     return is_added or is_missing or is_other or is_swapped
-
-
-_FAMILIES = {
-    "gpt": "gpt3",
-    "bert": "bert",
-    "mt5": "mt5",
-    "t5": "t5",
-    "llama": "llama",
-    "mixtral": "mixtral",
-    "mistral": "mistral",
-    "gemma": "gemma",
-    "nemotron": "nemotron",
-    "starcoder": "starcoder",
-    "qwen": "qwen",
-    "baichuan": "baichuan2",
-    "chatglm": "chatglm",
-}
-"""By the part of a name that tells them; the first that is there counts."""
-_SIZE = re.compile(r"(?:(\d+)x)?(\d+(?:[.p]\d+)?)([bm])(?![a-z])", re.IGNORECASE)
-_UNITS_B = {"b": 1.0, "m": 1e-3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

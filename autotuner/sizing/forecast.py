@@ -33,6 +33,22 @@ _BATCH_BAND = 0.1
 _MOST_BATCHES = 3
 _WORTH = 1.05
 """Speed that must be gained for another batch than a table's."""
+_MOST_NEAR = 8
+_HOUR_S = 3600.0
+WHY: Mapping[str, str] = MappingProxyType(
+    {
+        "gpu_hours_between_failures": "419 unexpected interruptions in 54 days of 16384 GPUs are "
+        "one in 50700 GPU hours (Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.4)",
+        "restart_s": "assumed: scheduling, loading and compiling",
+        "checkpoint_every_s": "assumed: one an hour",
+        "checkpoint_s": "assumed: training waits while it is written",
+        "evaluation_share": "assumed",
+        "other_share": "assumed: stalls of data, slow nodes, planned stops",
+    }
+)
+_SHARES = frozenset({"evaluation_share", "other_share"})
+_MOST_SHARE = 0.45
+_NINE_OF_TEN = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +113,6 @@ def achieved_speed(task: Task) -> Achieved | None:
     if exact and near and _samples_per_s(near) >= _WORTH * _samples_per_s(exact):
         best = near
     return _speed_of(task, best) if best else None
-
-
-_MOST_NEAR = 8
 
 
 def near_layouts(task: Task, achieved: Achieved) -> tuple[Planned, ...]:
@@ -184,9 +197,6 @@ def _speed_of(task: Task, one: Planned) -> Achieved:
     )
 
 
-_HOUR_S = 3600.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
     """Assumptions; times in the units of their names.
@@ -213,21 +223,6 @@ class Goodput:
         failures_per_s = gpus / (self.gpu_hours_between_failures * _HOUR_S)
         again = 1.0 + failures_per_s * (self.restart_s + self.checkpoint_every_s / 2)
         return saving / again * (1.0 - self.evaluation_share - self.other_share)
-
-
-WHY: Mapping[str, str] = MappingProxyType(
-    {
-        "gpu_hours_between_failures": "419 unexpected interruptions in 54 days of 16384 GPUs are "
-        "one in 50700 GPU hours (Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.4)",
-        "restart_s": "assumed: scheduling, loading and compiling",
-        "checkpoint_every_s": "assumed: one an hour",
-        "checkpoint_s": "assumed: training waits while it is written",
-        "evaluation_share": "assumed",
-        "other_share": "assumed: stalls of data, slow nodes, planned stops",
-    }
-)
-_SHARES = frozenset({"evaluation_share", "other_share"})
-_MOST_SHARE = 0.45
 
 
 def with_assumption(goodput: Goodput, name: str, value: float) -> Goodput:
@@ -296,9 +291,6 @@ def by_effect(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
 
 def _limit(name: str) -> float:
     return _MOST_SHARE if name in _SHARES else 1e12
-
-
-_NINE_OF_TEN = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,10 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 8
 """Forward 2, backward 4, and the forward pass again: full recomputation is assumed."""
 SECONDS_PER_DAY = 86_400
 _PENALTIES = {"mt5": 0.87}
+_TRAINING_TIME_PENALTIES = {"mt5": 1.15}
+_ROUNDS = 6
+_MOST_GPUS = 1 << 17
+_MOST_VAIN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +63,6 @@ def recommended_size_b(family: str, budget: Budget, days: float) -> float:
         f"In {days:g} days {budget.gpus} GPUs of {budget.tflops_per_gpu:g} TFLOP/s train less "
         f"than 0.01 B parameters on {budget.tokens_b:g} B tokens; give more days or fewer tokens."
     )
-
-
-_TRAINING_TIME_PENALTIES = {"mt5": 1.15}
 
 
 def training_days(family: str, size_b: float, budget: Budget) -> float:
@@ -140,9 +141,6 @@ def _t5(shape: SampleShape) -> float:
     return 3 * (layers + 2 * written * hidden * shape.vocabulary)
 
 
-_ROUNDS = 6
-
-
 def size_for_days(
     size_b: float, days: float, days_of: Callable[[float], float | None]
 ) -> float | None:
@@ -175,10 +173,6 @@ def _next(size: float, least: float, most: float, factor: float) -> float:
     if least and most:
         return math.sqrt(least * most)
     return size * (min(factor, 0.95) if most else max(factor, 1.05))
-
-
-_MOST_GPUS = 1 << 17
-_MOST_VAIN = 3
 
 
 def gpus_for_days(each: int, days: float, days_of: Callable[[int], float | None]) -> int | None:

@@ -19,6 +19,10 @@ from autoconf_launch.core import ConfigError, Degrees, divisors
 
 from .families import KNOWN_FAMILIES, Family
 
+BLOCK = "block"
+_INTERLEAVED_ABOVE = 2
+_INTERVAL = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridRow:
@@ -233,11 +237,6 @@ def _listed_grid(given: Degrees, why: str) -> Grid | None:
     )
     note = f"{why}; all sizes to search are given, so that none is needed."
     return Grid(degrees=bounds.override(given), note=note)
-
-
-BLOCK = "block"
-_INTERLEAVED_ABOVE = 2
-_INTERVAL = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

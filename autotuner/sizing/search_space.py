@@ -38,6 +38,14 @@ from ..planner import (
 )
 from ..space import Bools, Floats, Ints
 
+_MESH = ("tp", "pp", "cp")
+_MOST = 1000
+"""Points that are shown next to each other; the others follow in the planner's order."""
+_NINE_OF_TEN = 1.645
+"""Standard deviations within which nine of ten normal numbers are."""
+_ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN
+"""Error of sending tokens to experts on other ranks."""
+
 
 def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]:
     """All rules of a search, in the order of their checks.
@@ -137,7 +145,6 @@ def _within(least: int | None, most: int | None) -> Keep:
 
 
 GPUS, GLOBAL_BATCH, EXPERTS, LAYERS = "gpus", "global_batch", "ep_experts", "recompute_layers"
-_MESH = ("tp", "pp", "cp")
 
 
 def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str]:
@@ -207,14 +214,6 @@ def _sentence(rule: LayoutRule, question: PointQuestion, values: Mapping[str, in
 
 def _spell(values: Mapping[str, int]) -> str:
     return " ".join(f"{flag}={value}" for flag, value in values.items())
-
-
-_MOST = 1000
-"""Points that are shown next to each other; the others follow in the planner's order."""
-_NINE_OF_TEN = 1.645
-"""Standard deviations within which nine of ten normal numbers are."""
-_ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN
-"""Error of sending tokens to experts on other ranks."""
 
 
 def run_order(found: Points, training: Training) -> Ints:

@@ -19,6 +19,21 @@ from .families import Family, Rules
 
 CountB: TypeAlias = Callable[["Shape"], float]
 """Billions of parameters of a shape."""
+_STEP = 0.01
+_PASSES: tuple[tuple[Sequence[int], int], ...] = (
+    (tuple(2**power for power in range(1, 10)), 10),
+    (range(16, 193, 16), 6),
+    (range(2, 201, 2), 6),
+    (range(5, 201, 5), 6),
+    (range(1, 200), 10),
+)
+"""Numbers of layers to try, and how often the margin is widened by a hundredth."""
+_RATIO = 100.0
+"""Width over layers that our own shapes come near: losses are flat around it (Kaplan et al. 2020,
+"Scaling Laws for Neural Language Models", figure 5)."""
+_RATIO_WEIGHT = 0.02
+_MOST_LAYERS = 256
+EXPERTS_PER_TOKEN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +105,6 @@ def table_shape(row: ShapeRow, size_b: float, count_b: CountB) -> Shape | None:
     return replace(shape, layers=layers) if layers else None
 
 
-_STEP = 0.01
-_PASSES: tuple[tuple[Sequence[int], int], ...] = (
-    (tuple(2**power for power in range(1, 10)), 10),
-    (range(16, 193, 16), 6),
-    (range(2, 201, 2), 6),
-    (range(5, 201, 5), 6),
-    (range(1, 200), 10),
-)
-"""Numbers of layers to try, and how often the margin is widened by a hundredth."""
-
-
 def layers_for(size_b: float, count_b: Callable[[int], float]) -> int | None:
     """The first number of layers whose count is within the margin, in NVIDIA's order.
 
@@ -117,13 +121,6 @@ def layers_for(size_b: float, count_b: Callable[[int], float]) -> int | None:
                 return found
             margin += _STEP
     return None
-
-
-_RATIO = 100.0
-"""Width over layers that our own shapes come near: losses are flat around it (Kaplan et al. 2020,
-"Scaling Laws for Neural Language Models", figure 5)."""
-_RATIO_WEIGHT = 0.02
-_MOST_LAYERS = 256
 
 
 def own_shape(size_b: float, learning_rate: float, count_b: CountB) -> Shape | None:
@@ -170,9 +167,6 @@ def _misfit(shape: Shape, size_b: float, count_b: CountB) -> float:
 
 def _widths() -> list[int]:
     return [32, *range(64, 1024, 64), *range(1024, 8192, 256), *range(8192, 40961, 1024)]
-
-
-EXPERTS_PER_TOKEN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

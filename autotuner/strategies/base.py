@@ -11,6 +11,9 @@ import numpy as np
 
 from ..space import CandidateTable, Ints, Objective, PredictionTable, Record, Trial
 
+Order: TypeAlias = Callable[[Ints, np.random.Generator], Ints]
+"""Free rows and random numbers to the same rows in the order of their trials."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ask:
@@ -70,10 +73,6 @@ def next_number(history: tuple[Record, ...], pending: tuple[Trial, ...]) -> int:
     """The number that the next trial gets."""
     told = max(map(attrgetter("trial.number"), history), default=-1)
     return max((told, *(trial.number for trial in pending))) + 1
-
-
-Order: TypeAlias = Callable[[Ints, np.random.Generator], Ints]
-"""Free rows and random numbers to the same rows in the order of their trials."""
 
 
 @dataclass(frozen=True, slots=True)

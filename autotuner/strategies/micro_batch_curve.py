@@ -34,6 +34,7 @@ CLIMB = 4.0
 _STEEP = 0.5
 """Logarithm of throughput over logarithm of micro-batch. A curve that saturates is this steep
 below the half of its height, so that its saturation point is octaves away."""
+_SPLIT = ("micro_batch", "accumulation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,9 +218,6 @@ def _line(a: tuple[float, float], b: tuple[float, float], ends: Sequence[float])
 
 def _log_speed(bound: Bound) -> float:
     return bound.log_speed
-
-
-_SPLIT = ("micro_batch", "accumulation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

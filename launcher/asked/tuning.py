@@ -49,6 +49,11 @@ _GROUP_OF_SETTING = {
     **dict.fromkeys(("start_profile_step", "end_profile_step"), TRIALS),
     **dict.fromkeys(("results_dir", "exps_dir", "overwrite"), RESULTS),
 }
+_OTHER_SETTINGS: Mapping[str, type] = {
+    "enabled": bool,
+    "effort": str,
+    **dict.fromkeys(("arg_mappings", *ALIASES), object),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +120,6 @@ _SETTINGS = {
     name: _setting(name)
     for name in AutotuningSettings.model_fields
     if name not in ("enabled", "arg_mappings", "effort")
-}
-
-_OTHER_SETTINGS: Mapping[str, type] = {
-    "enabled": bool,
-    "effort": str,
-    **dict.fromkeys(("arg_mappings", *ALIASES), object),
 }
 
 

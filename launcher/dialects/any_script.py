@@ -51,6 +51,11 @@ _MEANING = {
     "micro_batch": "the micro-batch",
     "accumulation": "gradient accumulation",
 }
+_OF_TRAINING = re.compile(r"\.train(ing)?$")
+"""End of ``batch_size.train``, which may be next to ``batch_size.eval``."""
+DATALOADER_BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
+"""Samples per batch that the training DataLoaders of a rank give, instead of the script's
+number."""
 
 
 class ArgumentsDialect(TableDialect):
@@ -207,10 +212,6 @@ def _is_named_after(knob: str, told: Told, source: ScriptSource) -> bool:
     )
 
 
-_OF_TRAINING = re.compile(r"\.train(ing)?$")
-"""End of ``batch_size.train``, which may be next to ``batch_size.eval``."""
-
-
 def _last_part(told: Told, known: dict[str, int]) -> str | None:
     """The known name that any name ends in, unless it belongs to an evaluation's batch."""
     for name in told.names:
@@ -218,11 +219,6 @@ def _last_part(told: Told, known: dict[str, int]) -> str | None:
         if name_key(last) in known and not is_elsewhere(sections):
             return name_key(last)
     return None
-
-
-DATALOADER_BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
-"""Samples per batch that the training DataLoaders of a rank give, instead of the script's
-number."""
 
 
 class DataLoaderDialect(TableDialect):

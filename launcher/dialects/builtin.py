@@ -70,6 +70,8 @@ _BATCH = ("micro_batch", "accumulation")
 _FOLLOW = ("data_parallel", "accumulation")
 _COMMAND_LINE = "command line"
 _INITIALIZE = "initialize"
+_USUAL_SCHEDULE = PIPELINE_SCHEDULES[1]
+"""Meaning of a missing key if each rank has one stage."""
 
 
 def document_of(document: RawConfig, candidate: Candidate) -> RawConfig:
@@ -259,10 +261,6 @@ def _family_choices(
             choice = KnobChoice(name, values, ChoiceKind.FREE, origin=knob.origin)
             found.setdefault(path, choice)
     return found
-
-
-_USUAL_SCHEDULE = PIPELINE_SCHEDULES[1]
-"""Meaning of a missing key if each rank has one stage."""
 
 
 def _check_value(knob: Knob, value: Any, world_size: int) -> None:

@@ -77,6 +77,14 @@ from .deepspeed_keys import (
 ZERO_KEYS = tuple(name for name, _ in DEEPSPEED_KEYS[keys.ZERO].treatments())
 _CHECKPOINTING = keys.RECOMPUTE[0]
 _STAGES = (0, 1, 2, 3)
+_CHECKED = ("zero_stage", "micro_batch", "accumulation")
+_PACKAGE = "deepspeed"
+_FILL_AUTO = ("transformers", "accelerate", *LIGHTNING_PACKAGES)
+_WITHOUT_DEFAULT = (keys.OPTIMIZER, keys.SCHEDULER, keys.CLIPPING)
+"""Sections in which DeepSpeed does not skip "auto"."""
+_AUTO = re.compile("[\"']auto[\"']")
+_WANT_ZERO = ("transformers", "accelerate")
+"""Packages that refuse a file without a ZeRO section."""
 
 
 def zero_stage(document: RawConfig) -> int:
@@ -229,16 +237,6 @@ def _checkpointing(config: RawConfig) -> tuple[KnobChoice, ...]:
                 )
             found.append(KnobChoice(name, tuple(value), ChoiceKind.LISTED))
     return tuple(found)
-
-
-_CHECKED = ("zero_stage", "micro_batch", "accumulation")
-_PACKAGE = "deepspeed"
-_FILL_AUTO = ("transformers", "accelerate", *LIGHTNING_PACKAGES)
-_WITHOUT_DEFAULT = (keys.OPTIMIZER, keys.SCHEDULER, keys.CLIPPING)
-"""Sections in which DeepSpeed does not skip "auto"."""
-_AUTO = re.compile("[\"']auto[\"']")
-_WANT_ZERO = ("transformers", "accelerate")
-"""Packages that refuse a file without a ZeRO section."""
 
 
 class DeepSpeedDialect:

@@ -68,6 +68,16 @@ from .hf_deepspeed import (
 
 Setting: TypeAlias = tuple[str, str]
 """An argument and its value."""
+_PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
+"""Parsers that make TrainingArguments of the command line."""
+_PARSE_FILES = frozenset({"parse_yaml_file", "parse_json_file", "parse_dict"})
+_OF_A_FILE = ("output_dir", "per_device_train_batch_size")
+"""Names that distinguish a file of arguments from a data file."""
+_TRAINS = ("TrainingArguments", "Trainer")
+_MADE = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"})
+_SUFFIXES = (".json", ".yaml", ".yml")
+_ARGUMENTS = "arguments"
+"""Name of a trial's file if the user's arguments are in one."""
 
 
 def aside_settings(
@@ -111,18 +121,6 @@ def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
 def _word(value: object) -> str:
     """YAML reads a bare ``no`` as false."""
     return "no" if value is False else str(value).lower()
-
-
-_PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
-"""Parsers that make TrainingArguments of the command line."""
-_PARSE_FILES = frozenset({"parse_yaml_file", "parse_json_file", "parse_dict"})
-_OF_A_FILE = ("output_dir", "per_device_train_batch_size")
-"""Names that distinguish a file of arguments from a data file."""
-_TRAINS = ("TrainingArguments", "Trainer")
-_MADE = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"})
-_SUFFIXES = (".json", ".yaml", ".yml")
-_ARGUMENTS = "arguments"
-"""Name of a trial's file if the user's arguments are in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

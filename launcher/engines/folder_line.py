@@ -30,6 +30,7 @@ AGENT_COMPLAINT = "autoconf-launch: "
 """Start of the last words of an agent that cannot begin."""
 _MOST_READ_BYTES = 4 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+_RULE = "-" * 40
 
 
 class Starter(ABC):
@@ -254,9 +255,6 @@ def engine_reason(text: str) -> str:
         return last_line(before)
     first = next((line for line in framed.splitlines() if line.strip(" -")), "")
     return visible(first.strip().rstrip("."))
-
-
-_RULE = "-" * 40
 
 
 def last_line(text: str) -> str:

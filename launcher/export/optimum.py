@@ -22,6 +22,13 @@ from ..spelling import (
 )
 from .page import HALVES, Exported, Optimum, Page, argument_lines, write_extras, write_table
 
+_DATALOADER = "is the script's own: give it to the DataLoader"
+_CHECKPOINT_CALL = "turn on the model's own checkpointing; DeepSpeed's section only shapes it"
+_OFFLOAD = {
+    Offload.OPTIMIZER: ("offload_optimizer",),
+    Offload.PARAMETERS: ("offload_optimizer", "offload_param"),
+}
+
 
 def hf_trainer(optimum: Optimum) -> Exported:
     """Arguments of TrainingArguments, one on each line."""
@@ -43,8 +50,6 @@ def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
     page.mark_done("offload")
     return set_argument(arguments, hf_names.FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
 
-
-_DATALOADER = "is the script's own: give it to the DataLoader"
 
 _ONE_RANK, _SEVERAL = "NO", "MULTI_GPU"
 
@@ -141,14 +146,6 @@ def _strategy(name: str) -> str:
 
 def _yaml(page: Page) -> Exported:
     return page.export(yaml.safe_dump(page.document.to_dict(), sort_keys=False), ".yaml")
-
-
-_CHECKPOINT_CALL = "turn on the model's own checkpointing; DeepSpeed's section only shapes it"
-
-_OFFLOAD = {
-    Offload.OPTIMIZER: ("offload_optimizer",),
-    Offload.PARAMETERS: ("offload_optimizer", "offload_param"),
-}
 
 
 def deepspeed(optimum: Optimum) -> Exported:

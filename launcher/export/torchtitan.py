@@ -46,6 +46,31 @@ _IN_FILE = ScriptSource(
     config_argument=None,
     files=(NamedFile(position=0, flag=names.FILE_FLAGS[0], path="", text=""),),
 )
+_ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs"}
+_DENSE = """\
+feed_forward=make_ffn_config(
+    dim={hidden}, hidden_dim={ffn}, w1_param_init=INIT, w2w3_param_init=INIT
+),"""
+_EXPERTS = """\
+moe=make_moe_config(
+    num_experts={experts},
+    router=make_router_config(
+        dim={hidden},
+        num_experts={experts},
+        gate_param_init=INIT,
+        top_k={chosen},
+        score_func="softmax",
+        route_norm=True,
+    ),
+    routed_experts=make_routed_experts_config(
+        dim={hidden},
+        hidden_dim={ffn},
+        num_experts={experts},
+        top_k={chosen},
+        param_init={{name: NORMAL for name in ("w1_EFD", "w2_EDF", "w3_EFD")}},
+        comm_backend="standard",
+    ),
+),"""
 
 
 def require_decoder(base: Pretraining) -> None:
@@ -130,9 +155,6 @@ def stand_ins(base: Pretraining) -> Iterator[str]:
         yield (
             f"constant_steps = {base.schedule.constant_steps}: the rate falls until the last step"
         )
-
-
-_ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs"}
 
 
 def _base_tables(base: Pretraining) -> Exported:
@@ -238,33 +260,6 @@ def _qwen3_shape(base: Pretraining) -> dict[str, Any]:
         )
         words |= {"moe_enabled": True, "moe_inter_dim": model.shape.ffn, "moe_args": moe}
     return words
-
-
-_DENSE = """\
-feed_forward=make_ffn_config(
-    dim={hidden}, hidden_dim={ffn}, w1_param_init=INIT, w2w3_param_init=INIT
-),"""
-
-_EXPERTS = """\
-moe=make_moe_config(
-    num_experts={experts},
-    router=make_router_config(
-        dim={hidden},
-        num_experts={experts},
-        gate_param_init=INIT,
-        top_k={chosen},
-        score_func="softmax",
-        route_norm=True,
-    ),
-    routed_experts=make_routed_experts_config(
-        dim={hidden},
-        hidden_dim={ffn},
-        num_experts={experts},
-        top_k={chosen},
-        param_init={{name: NORMAL for name in ("w1_EFD", "w2_EDF", "w3_EFD")}},
-        comm_backend="standard",
-    ),
-),"""
 
 
 def torchtitan_module(optimum: Optimum) -> Exported:

@@ -37,6 +37,25 @@ _IN_USE = 0.05
 """Share of a GPU's memory above which its users are listed; a desktop takes a little."""
 _SLICE_USABLE = 0.95
 """Part of the size in a MIG profile's name that a slice really has: 9.5 GiB in ``1g.10gb``."""
+_ACTING_ON_TORCH = (VISIBLE, HIP_VISIBLE, "ROCR_VISIBLE_DEVICES", "PATH", "LD_LIBRARY_PATH")
+_AMD_DRIVER = "/dev/kfd"
+_CARD = re.compile(r"GPU (\d+): ")
+_SLICE = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)\s]+)\)")
+_DRIVER_FILES = (_AMD_DRIVER, "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvmap")
+"""Files that drivers make: AMD's, NVIDIA's, that of WSL, and NVIDIA's for Jetson."""
+_DRIVER_LIBRARY = "libcuda.so.1"
+_BUILT_FOR_GPUS = re.compile(r"^(cuda|hip)\b[^=]*= *['\"]", re.MULTILINE)
+_ASK_TORCH = """
+import json, torch
+def free_bytes(number):
+    try:
+        return torch.cuda.mem_get_info(number)[0]
+    except Exception:
+        return None
+cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+rows = [[c.name, c.total_memory, free_bytes(n)] for n, c in enumerate(cards)]
+print(json.dumps([bool(torch.version.hip), rows]))
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +144,6 @@ def names_none(value: str) -> bool:
     return re.match(r"\s*([0-9]|GPU-|MIG-)", value) is None
 
 
-_ACTING_ON_TORCH = (VISIBLE, HIP_VISIBLE, "ROCR_VISIBLE_DEVICES", "PATH", "LD_LIBRARY_PATH")
-_AMD_DRIVER = "/dev/kfd"
-
-
 def _are_all_hidden() -> bool:
     by_hip = os.environ.get(HIP_VISIBLE) if os.path.exists(_AMD_DRIVER) else None  # noqa: PTH110
     value = os.environ.get(VISIBLE) if by_hip is None else by_hip
@@ -189,10 +204,6 @@ def _mib_bytes(text: str | None) -> int | None:
     """Bytes of ``81559`` or ``4864 MiB``; None for ``[N/A]``."""
     number = re.match(r"[0-9.]+", (text or "").strip())
     return int(float(number[0])) * _MIB if number else None
-
-
-_CARD = re.compile(r"GPU (\d+): ")
-_SLICE = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)\s]+)\)")
 
 
 def _with_slices(
@@ -265,12 +276,6 @@ def _users(text: str) -> dict[str, tuple[GpuUser, ...]]:
     return users
 
 
-_DRIVER_FILES = (_AMD_DRIVER, "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvmap")
-"""Files that drivers make: AMD's, NVIDIA's, that of WSL, and NVIDIA's for Jetson."""
-_DRIVER_LIBRARY = "libcuda.so.1"
-_BUILT_FOR_GPUS = re.compile(r"^(cuda|hip)\b[^=]*= *['\"]", re.MULTILINE)
-
-
 def _may_have_gpu(python: str) -> bool:
     """Return whether importing torch, which takes seconds, may find a GPU."""
     if not (python or _is_torch_for_gpus()):
@@ -294,19 +299,6 @@ def _is_torch_for_gpus() -> bool:
     except OSError:
         return True
     return _BUILT_FOR_GPUS.search(text) is not None
-
-
-_ASK_TORCH = """
-import json, torch
-def free_bytes(number):
-    try:
-        return torch.cuda.mem_get_info(number)[0]
-    except Exception:
-        return None
-cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-rows = [[c.name, c.total_memory, free_bytes(n)] for n, c in enumerate(cards)]
-print(json.dumps([bool(torch.version.hip), rows]))
-"""
 
 
 @cache

@@ -18,6 +18,13 @@ from ..input_file import input_text
 _SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
 OUR_COMMAND = (sys.executable, *_SAFE_PATH, "-m", "autoconf_launch.launcher.cli")
 """The command in files that are run later, which import nothing from the folder they run in."""
+_PYTHON_FLAG = re.compile(r"-([A-Zabd-ln-z]*?)([cmWX].*)?")
+_DEAF = frozenset({"-I", "-E", "-S"})
+"""Flags of Python with which PYTHONPATH or sitecustomize is not read."""
+_SAY_PATH = "import sys; sys.stdout.write(sys.executable)"
+_PATIENCE_S = 60.0
+NAME_VARIABLE = "DS_ENV_FILE"
+_DEFAULT_NAME = ".deepspeed_env"
 
 
 def other_python(word: str) -> str | None:
@@ -45,11 +52,6 @@ def our_python() -> str:
     """``python`` if a shell would run ours, else its path."""
     found = shutil.which("python")
     return "python" if found and _is_ours(Path(found)) else sys.executable
-
-
-_PYTHON_FLAG = re.compile(r"-([A-Zabd-ln-z]*?)([cmWX].*)?")
-_DEAF = frozenset({"-I", "-E", "-S"})
-"""Flags of Python with which PYTHONPATH or sitecustomize is not read."""
 
 
 def split_python_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -85,10 +87,6 @@ def audible(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str
     return tuple(dict.fromkeys(kept)), variables
 
 
-_SAY_PATH = "import sys; sys.stdout.write(sys.executable)"
-_PATIENCE_S = 60.0
-
-
 def python_of(runner: Sequence[str]) -> str:
     """Path of the Python that ``uv run`` and the like start.
 
@@ -112,10 +110,6 @@ def _is_ours(python: Path) -> bool:
     """Return whether it is our file in our folder: environments are folders of links to a file."""
     ours = Path(sys.executable)
     return python.samefile(ours) and python.parent.samefile(ours.parent)
-
-
-NAME_VARIABLE = "DS_ENV_FILE"
-_DEFAULT_NAME = ".deepspeed_env"
 
 
 def read_environment_files() -> tuple[tuple[str, str], ...]:

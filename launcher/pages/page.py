@@ -30,6 +30,7 @@ _NARROW = 16
 _PRE = '<pre style="white-space: pre-wrap">'
 _FAR = 3.0
 """A limit above this multiple of the largest bar would flatten all bars; only the note has it."""
+Traces: TypeAlias = list[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +199,6 @@ def _row(tag: str, cells: Sequence[str], styles: Sequence[str]) -> str:
         for text, style in zip(cells, styles, strict=True)
     )
     return f"<tr>{inside}</tr>"
-
-
-Traces: TypeAlias = list[Mapping[str, Any]]
 
 
 def chart(

@@ -46,6 +46,9 @@ _COLUMNS = (
     *(column for column in TRIAL_COLUMNS if column.header),
     each("", lambda a, row: shown_name(row.record.trial), "name", is_left=True),
 )
+_Measured = tuple[Record, Measurement]
+_Launch = tuple[float, Record]
+"""A launch and the minutes after which it came back."""
 
 
 def tune_page(results: Results) -> HtmlPage:
@@ -110,11 +113,6 @@ def _texts(results: Results) -> list[tuple[str, str]]:
         ResultsFolderError,
     ):  # an interrupted start leaves none
         return []
-
-
-_Measured = tuple[Record, Measurement]
-_Launch = tuple[float, Record]
-"""A launch and the minutes after which it came back."""
 
 
 def _charts(results: Results, summary: Summary) -> tuple[Chart, ...]:

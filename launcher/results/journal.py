@@ -31,6 +31,13 @@ from .lease import Lease
 from .own_files import is_named, open_file, read_file
 from .paths import require_names
 
+FORMAT = "autoconf-launch journal"
+VERSION = 1
+_WRAPPED = ("again", "final", "soak")
+"""Kinds of lines that contain the record of a repeat."""
+_LONGEST_S = 1e9
+"""Longest time that is read as a step's."""
+
 
 class CoveredTime:
     """Periods on one clock, merged if they overlap."""
@@ -251,14 +258,6 @@ def _number_records(told: Sequence[Record], baseline: str) -> tuple[Record, ...]
         return replace(record, trial=replace(record.trial, number=number))
 
     return tuple(map(renumber, told))
-
-
-FORMAT = "autoconf-launch journal"
-VERSION = 1
-_WRAPPED = ("again", "final", "soak")
-"""Kinds of lines that contain the record of a repeat."""
-_LONGEST_S = 1e9
-"""Longest time that is read as a step's."""
 
 
 class JournalLineError(ResultsFolderError):

@@ -17,17 +17,31 @@ from autoconf_launch.core import KnobValue
 
 from .nodes import beside, last_name, literal, own_paths, path_of, syntax_tree
 
-
-def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
-    """True if it defines a dataclass."""
-    return isinstance(node, ast.ClassDef) and "dataclass" in map(last_name, node.decorator_list)
-
-
 Value: TypeAlias = tuple[str, KnobValue]
 _MAKE_COMMANDS = ("Fire", "run", "CLI", "auto_cli", "cli")
 _COMMANDS = ("command", "callback")
 _OPTIONS = ("Option",)
 _GET = ("get", "getenv")
+EITHER = "BooleanOptionalAction"
+_DECLARE = ("add_argument", "option", "DEFINE_integer")
+_ADD_OF_CONFIGARGPARSE = "add"
+FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
+"""Packages that make arguments from the fields of a dataclass."""
+_DOTTED = ("tyro", "jsonargparse", "draccus")
+"""Packages that put a section's name before its fields: ``--train.batch_size``."""
+_SPAWN = ("spawn", "start_processes")
+_SPAWNERS = ("mp", "multiprocessing", "xmp")
+"""Names that scripts give torch.multiprocessing; other things spawn, too."""
+FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
+"""Packages that make arguments from the parameters of a function."""
+LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")
+_FOLDERS = ("parent", "parents", "with_name")
+_SAME_PATH = ("resolve", "absolute", "expanduser")
+
+
+def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
+    """True if it defines a dataclass."""
+    return isinstance(node, ast.ClassDef) and "dataclass" in map(last_name, node.decorator_list)
 
 
 def function_parameters(
@@ -176,20 +190,7 @@ def _number(value: KnobValue) -> KnobValue:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-EITHER = "BooleanOptionalAction"
-_DECLARE = ("add_argument", "option", "DEFINE_integer")
-_ADD_OF_CONFIGARGPARSE = "add"
-FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
-"""Packages that make arguments from the fields of a dataclass."""
-_DOTTED = ("tyro", "jsonargparse", "draccus")
-"""Packages that put a section's name before its fields: ``--train.batch_size``."""
 _PORT, _ADDRESS = "MASTER_PORT", "tcp://"
-_SPAWN = ("spawn", "start_processes")
-_SPAWNERS = ("mp", "multiprocessing", "xmp")
-"""Names that scripts give torch.multiprocessing; other things spawn, too."""
-FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
-"""Packages that make arguments from the parameters of a function."""
-LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,10 +435,6 @@ def _ratios(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         dividend = last_name(node.left)
         yield from ((dividend, name) for n in ast.walk(node.right) if (name := last_name(n)))
-
-
-_FOLDERS = ("parent", "parents", "with_name")
-_SAME_PATH = ("resolve", "absolute", "expanduser")
 
 
 def _path_in_folder(node: ast.AST) -> str:

@@ -9,6 +9,33 @@ import re
 
 from ..script import ScriptSource, loader_batches
 
+_OF_DATA = re.compile(r"(data)?(loader|set)$|data$|d[sl]$")
+"""End of ``testloader``, ``valset`` and ``evalds``."""
+_PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
+_SAYS_BATCH = {"micro", "microbatch", "batch", "batchsize", "bs", "bsz", "mbs", "mbsz"}
+_BESIDE_BATCH = {
+    *("micro", "mini", "size", "sz", "train", "training", "local", "per", "each"),
+    *("device", "gpu", "rank", "worker", "process", "replica", "samples", "sequences"),
+}
+"""Parts that leave it a rank's batch, unlike ``n``, ``norm``, ``first`` or ``total``."""
+_SILENT = {
+    "WANDB_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "COMET_MODE": "DISABLED",
+    "COMET_START_ONLINE": "0",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "disabled",
+    "DVC_STUDIO_OFFLINE": "true",
+    "CODECARBON_SAVE_TO_API": "false",
+}
+"""TensorBoard has no such variable: the probe redirects its files to the trial's folder."""
+TRACKER_FOLDERS = {
+    "MLFLOW_TRACKING_URI": "file:{folder}/mlruns",
+    "TRACKIO_DIR": "{folder}/trackio",
+}
+"""Variables of trackers that point into the trial's folder."""
+
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -84,11 +111,6 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
     )
 
 
-_OF_DATA = re.compile(r"(data)?(loader|set)$|data$|d[sl]$")
-"""End of ``testloader``, ``valset`` and ``evalds``."""
-_PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
-
-
 def name_parts(name: str) -> tuple[str, ...]:
     """``val``, ``loader`` and ``batch`` of ``valLoader.batch`` and of ``val_loader-batch``."""
     return tuple(part.lower() for part in _PART.findall(name))
@@ -106,14 +128,6 @@ def is_accumulation(name: str) -> bool:
     multiplies = {"batch", "multiplier"} <= {*parts}
     found = multiplies or any(part.startswith("accum") for part in parts)
     return found and not is_elsewhere(name)
-
-
-_SAYS_BATCH = {"micro", "microbatch", "batch", "batchsize", "bs", "bsz", "mbs", "mbsz"}
-_BESIDE_BATCH = {
-    *("micro", "mini", "size", "sz", "train", "training", "local", "per", "each"),
-    *("device", "gpu", "rank", "worker", "process", "replica", "samples", "sequences"),
-}
-"""Parts that leave it a rank's batch, unlike ``n``, ``norm``, ``first`` or ``total``."""
 
 
 def is_micro_batch(name: str) -> bool:
@@ -145,25 +159,6 @@ def batch_in_source(source: ScriptSource) -> int | None:
 
 def _is_of_training(name: str) -> bool:
     return any(part.startswith("train") for part in name_parts(name))
-
-
-_SILENT = {
-    "WANDB_MODE": "disabled",
-    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
-    "COMET_MODE": "DISABLED",
-    "COMET_START_ONLINE": "0",
-    "NEPTUNE_MODE": "debug",
-    "CLEARML_OFFLINE_MODE": "1",
-    "SWANLAB_MODE": "disabled",
-    "DVC_STUDIO_OFFLINE": "true",
-    "CODECARBON_SAVE_TO_API": "false",
-}
-"""TensorBoard has no such variable: the probe redirects its files to the trial's folder."""
-TRACKER_FOLDERS = {
-    "MLFLOW_TRACKING_URI": "file:{folder}/mlruns",
-    "TRACKIO_DIR": "{folder}/trackio",
-}
-"""Variables of trackers that point into the trial's folder."""
 
 
 def silent_variables(folder: str) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from autoconf_launch.core import KeyPath, RawConfig, dotted_name
 
 TRUE_WORDS = ("true", "yes", "y", "t", "1", "on")
 FALSE_WORDS = ("false", "no", "n", "f", "0", "off", "none")
+_EMPTY = RawConfig({})
 
 
 class ArgumentForm(Enum):
@@ -158,9 +159,6 @@ def with_path_argument(
     joined = equals and flag.startswith("-")
     changed = f"{flag}={path}" if joined else path
     return (*arguments[:position], changed, *arguments[position + 1 :])
-
-
-_EMPTY = RawConfig({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

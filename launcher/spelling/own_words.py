@@ -40,6 +40,11 @@ from .own_documents import document_key, document_values, script_documents, with
 from .spelled import Spelled, Spelling, SplitMicroBatch, find_row, find_spelling
 
 _KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
+_READ_WORDS = re.compile(r"argv|pars|environ|getenv|option|flags|config|cli\b", re.IGNORECASE)
+"""Signs that a source reads a command line or variables."""
+_SHORT = 2
+_LONG = re.compile(r"-[A-Za-z]{2}\w*")
+"""A long name after one dash, such as OpenNMT's ``-batch_size``; in ``-b8``, 8 is a value."""
 
 
 def with_own_words(
@@ -204,10 +209,6 @@ def on_no_batch(source: ScriptSource) -> str:
     )
 
 
-_READ_WORDS = re.compile(r"argv|pars|environ|getenv|option|flags|config|cli\b", re.IGNORECASE)
-"""Signs that a source reads a command line or variables."""
-
-
 def _takes_words(source: ScriptSource) -> bool:
     """True if the script may have settings outside its source."""
     if not source.text or not source.is_whole or any(True for _ in known_names(source)):
@@ -215,11 +216,6 @@ def _takes_words(source: ScriptSource) -> bool:
     makers = (*FROM_CLASSES, *FROM_FUNCTIONS, "click")
     made = any(facts.imports(*makers) for facts in source.all_facts)
     return made or any(map(_READ_WORDS.search, source.texts))
-
-
-_SHORT = 2
-_LONG = re.compile(r"-[A-Za-z]{2}\w*")
-"""A long name after one dash, such as OpenNMT's ``-batch_size``; in ``-b8``, 8 is a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,11 @@ from .training import (
     with_batch,
 )
 
+_NEMO_ALONE = (
+    "grid=nemo searches as NeMo does: context and expert degrees that are not given are 1, no "
+    "layer is recomputed, and there is one global batch; grid=planner searches them."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
@@ -197,12 +202,6 @@ def _list_candidates(question: SearchQuestion) -> CandidateList:
         f"({question.model.asked.gpu_memory_gb:g}); run() measures them on this machine's devices."
     )
     return candidates_of(question, replace(machines, notes=(note,)))
-
-
-_NEMO_ALONE = (
-    "grid=nemo searches as NeMo does: context and expert degrees that are not given are 1, no "
-    "layer is recomputed, and there is one global batch; grid=planner searches them."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

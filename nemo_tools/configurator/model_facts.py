@@ -35,6 +35,19 @@ _NEMO1_SIGNS: tuple[KeyPath, ...] = (
     *(("run",), ("exp_manager",), ("model", "optim"), ("model", "data")),
     ("model", "encoder_seq_length"),
 )
+GENERATION = 2
+"""Generation of NVIDIA's rules: the interface is NeMo 2.0's."""
+_SMALL_B = 0.01
+_NEMO_VOCABULARY = 32000
+_CONFIGS = ("config", "encoder", "")
+_FIELDS = {
+    "layers": ("num_layers", "num_hidden_layers"),
+    "hidden": ("hidden_size",),
+    "heads": ("num_attention_heads",),
+    "ffn": ("ffn_hidden_size", "intermediate_size"),
+    "kv": ("kv_channels", "head_dim"),
+}
+_NAMES = ("config.__fn_or_cls__.__name__", "__fn_or_cls__.__name__", "class", "model_type", "name")
 
 
 def is_nemo1(document: RawConfig) -> bool:
@@ -58,21 +71,6 @@ def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
         if path and not (value in (None, {}) and stays):
             base = base.with_value(path, value)
     return base
-
-
-GENERATION = 2
-"""Generation of NVIDIA's rules: the interface is NeMo 2.0's."""
-_SMALL_B = 0.01
-_NEMO_VOCABULARY = 32000
-_CONFIGS = ("config", "encoder", "")
-_FIELDS = {
-    "layers": ("num_layers", "num_hidden_layers"),
-    "hidden": ("hidden_size",),
-    "heads": ("num_attention_heads",),
-    "ffn": ("ffn_hidden_size", "intermediate_size"),
-    "kv": ("kv_channels", "head_dim"),
-}
-_NAMES = ("config.__fn_or_cls__.__name__", "__fn_or_cls__.__name__", "class", "model_type", "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

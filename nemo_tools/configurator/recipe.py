@@ -34,6 +34,30 @@ _CALLED = (
 )
 _CLASS = "class"
 _PLAIN_DATA_MODEL = ("model",)
+NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "groups": ("num_query_groups", "num_key_value_heads"),
+    "experts": ("num_moe_experts", "num_local_experts"),
+    "experts_per_token": ("moe_router_topk", "num_experts_per_tok"),
+    "expert_ffn": ("moe_ffn_hidden_size", "moe_intermediate_size"),
+    "shared_ffn": ("moe_shared_expert_intermediate_size",),
+}
+_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "gated": ("gated_linear_unit",),
+    "biases": ("add_bias_linear", "bias"),
+    "tied": ("share_embeddings_and_output_weights", "tie_word_embeddings"),
+}
+"""By their names in NeMo 2.0, NeMo 1.0 and transformers."""
+FURTHER = ("moe_layer_freq", "position_embedding_type", "activation")
+_SECTIONS = ("config", "encoder", "")
+_MISSING: Any = object()
+RECIPE_SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
+"""Sections of a recipe's document, besides its model."""
+_OF_FILES = ("run", "exp_manager", "autoconf", "family")
+"""Sections of a file of NeMo 1.0, or of ours."""
+_FURTHER: tuple[Keys, ...] = (
+    *(("optim", "config", "clip_grad"), ("log", "ckpt"), ("model", "config", "seq_length")),
+)
+_FIELDS = (*(name for names in (*NUMBERS.values(), *_FLAGS.values()) for name in names), *FURTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,24 +190,6 @@ def _class_name(value: object) -> str:
     return str(getattr(kind, "__name__", kind))
 
 
-NUMBERS: Mapping[str, tuple[str, ...]] = {
-    "groups": ("num_query_groups", "num_key_value_heads"),
-    "experts": ("num_moe_experts", "num_local_experts"),
-    "experts_per_token": ("moe_router_topk", "num_experts_per_tok"),
-    "expert_ffn": ("moe_ffn_hidden_size", "moe_intermediate_size"),
-    "shared_ffn": ("moe_shared_expert_intermediate_size",),
-}
-_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "gated": ("gated_linear_unit",),
-    "biases": ("add_bias_linear", "bias"),
-    "tied": ("share_embeddings_and_output_weights", "tie_word_embeddings"),
-}
-"""By their names in NeMo 2.0, NeMo 1.0 and transformers."""
-FURTHER = ("moe_layer_freq", "position_embedding_type", "activation")
-_SECTIONS = ("config", "encoder", "")
-_MISSING: Any = object()
-
-
 def own_form(model: Mapping[str, Any], usual: Form, where: str) -> Form:
     """The form that a model's section describes; the rest has the defaults.
 
@@ -241,13 +247,6 @@ def _sparsity(value: Any) -> dict[str, int]:
 
 
 _MODEL, _CONFIG = "model", "config"
-RECIPE_SECTIONS = frozenset({"trainer", "data", "optim", "log", "resume", "peft", "name"})
-"""Sections of a recipe's document, besides its model."""
-_OF_FILES = ("run", "exp_manager", "autoconf", "family")
-"""Sections of a file of NeMo 1.0, or of ours."""
-_FURTHER: tuple[Keys, ...] = (
-    *(("optim", "config", "clip_grad"), ("log", "ckpt"), ("model", "config", "seq_length")),
-)
 
 
 class Recipe:
@@ -371,7 +370,6 @@ def _names(paths: Iterable[Keys]) -> Names:
     return found
 
 
-_FIELDS = (*(name for names in (*NUMBERS.values(), *_FLAGS.values()) for name in names), *FURTHER)
 _NAMES = _names(
     (
         *RECIPE_PATHS,

@@ -46,6 +46,21 @@ _UNITS = {
     "grid": SettingUnit("", known=[grid.value for grid in GridKind]),
 }
 _MAY_BE_AUTO = ("min_model_parallel_size", "max_model_parallel_size", "global_batch_size")
+_FACTS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "num_nodes": (1, ("num_nodes", "trainer.num_nodes")),
+    "gpus_per_node": (8, ("gpus_per_node", "trainer.devices", "num_gpus_per_node")),
+    "seq_length": (
+        2048,
+        (
+            *("seq_length", "data.seq_length", "model.config.seq_length", "model.seq_length"),
+            *("model.encoder_seq_length", "model.data.seq_length"),
+        ),
+    ),
+}
+"""Arguments that the recipe may have, with what is assumed without both."""
+_BATCHES = ("global_batch_size", "data.global_batch_size", "model.global_batch_size")
+_MOST_NAMED = 8
+_SEQUENCE = ("model", "config", "seq_length")
 
 
 @dataclass(eq=False)
@@ -182,23 +197,6 @@ def _paths(data: Any) -> Iterator[str]:
     elif isinstance(data, (dict, list)):
         for inner in data.values() if isinstance(data, dict) else data:
             yield from _paths(inner)
-
-
-_FACTS: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "num_nodes": (1, ("num_nodes", "trainer.num_nodes")),
-    "gpus_per_node": (8, ("gpus_per_node", "trainer.devices", "num_gpus_per_node")),
-    "seq_length": (
-        2048,
-        (
-            *("seq_length", "data.seq_length", "model.config.seq_length", "model.seq_length"),
-            *("model.encoder_seq_length", "model.data.seq_length"),
-        ),
-    ),
-}
-"""Arguments that the recipe may have, with what is assumed without both."""
-_BATCHES = ("global_batch_size", "data.global_batch_size", "model.global_batch_size")
-_MOST_NAMED = 8
-_SEQUENCE = ("model", "config", "seq_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,23 @@ _DATA_OF_T5 = {
     "short_seq_prob": 0.0,
     "skip_warmup": True,
 }
+_OWN = "autoconf"
+_MOST_DAYS = 36_500
+_DAYS = (_OWN, "max_training_days")
+_TEMPLATE = "gpt3"
+_QKV_BIAS = frozenset({"qwen", "qwen2", "chatglm"})
+_HALF_ROTARY = frozenset({"chatglm", "nemotron"})
+_STACKS = ("encoder", "decoder")
+_SQUARED = "squared-relu"
+_SCRIPTS = {
+    "t5": "megatron_t5_pretraining.py",
+    "mt5": "megatron_t5_pretraining.py",
+    "bert": "megatron_bert_pretraining.py",
+}
+_HEAD = """\
+# for {script} of NeMo 1.x and 2.0 (--config-path, --config-name);
+# give ++data_dir, ++base_results_dir and model.data.data_prefix
+"""
 
 
 def needs(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
@@ -87,25 +104,6 @@ def _of_stacks(base: Pretraining) -> dict[str, Any]:
         "embedding_init_method_std": base.model.init_std,
         "pipeline_model_parallel_split_rank": stages // 2 if stages > 1 else None,
     }
-
-
-_OWN = "autoconf"
-_MOST_DAYS = 36_500
-_DAYS = (_OWN, "max_training_days")
-_TEMPLATE = "gpt3"
-_QKV_BIAS = frozenset({"qwen", "qwen2", "chatglm"})
-_HALF_ROTARY = frozenset({"chatglm", "nemotron"})
-_STACKS = ("encoder", "decoder")
-_SQUARED = "squared-relu"
-_SCRIPTS = {
-    "t5": "megatron_t5_pretraining.py",
-    "mt5": "megatron_t5_pretraining.py",
-    "bert": "megatron_bert_pretraining.py",
-}
-_HEAD = """\
-# for {script} of NeMo 1.x and 2.0 (--config-path, --config-name);
-# give ++data_dir, ++base_results_dir and model.data.data_prefix
-"""
 
 
 def nemo1_script(family: str) -> str:

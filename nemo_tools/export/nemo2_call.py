@@ -86,6 +86,8 @@ _SENTENCEPIECE = ".model"
 _PATHS: KeyPath = ("data", "paths")
 _SCHEDULED: KeyPath = ("optim", "lr_scheduler", "max_steps")
 _TOKENIZER: KeyPath = ("data", "tokenizer_path")
+_STRATEGY = ("trainer", "strategy")
+_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,10 +340,6 @@ def _schedule(base: Pretraining, document: RawConfig) -> dict[str, Any]:
     if schedule.is_cosine:
         fields["constant_steps"] = schedule.constant_steps
     return fields
-
-
-_STRATEGY = ("trainer", "strategy")
-_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
 def _layout_lines(optimum: Optimum) -> Exported:

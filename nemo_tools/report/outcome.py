@@ -16,6 +16,12 @@ from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
 
 from ..candidate_grids import NemoCandidate
 
+_TIE_SPREADS = 2.0
+_NODES = ("trainer", "num_nodes")
+NOT_STARTED = "not started"
+"""Beginning of the detail of a run that was never started, as far as its files show."""
+_SILENT = Failure(kind=FailureKind.NO_STEPS, detail="The run ended without a step time.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRun:
@@ -133,9 +139,6 @@ def _why_impossible(outcome: SearchOutcome, run: SearchRun) -> Failure | None:
     )
 
 
-_TIE_SPREADS = 2.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """A measured run's figures for the whole training.
@@ -198,9 +201,6 @@ def _divides(run: SearchRun, gpus: int) -> bool:
     return not rest and data > 0 and run.global_batch % (data * layout.micro_batch) == 0
 
 
-_NODES = ("trainer", "num_nodes")
-
-
 def fastest_first(outcome: SearchOutcome) -> tuple[Figures, ...]:
     """Measured runs by the time of a sample, which ranks equal batches by their step.
 
@@ -224,10 +224,6 @@ def failed_runs(outcome: SearchOutcome) -> tuple[FailedRun, ...]:
     return tuple(FailedRun(run, run.failure or _SILENT) for run in found)
 
 
-NOT_STARTED = "not started"
-"""Beginning of the detail of a run that was never started, as far as its files show."""
-
-
 def is_not_started(failure: Failure) -> bool:
     """True if the run has left nothing, so that no kind of failure is known."""
     return failure.kind is FailureKind.NO_STEPS and failure.detail.startswith(NOT_STARTED)
@@ -242,9 +238,6 @@ def named_failure(failure: Failure) -> str:
     """``out_of_memory: CUDA out of memory``, on one line."""
     detail = " ".join(failure.detail.split())
     return detail if is_not_started(failure) else f"{failure.kind.value}: {detail}"
-
-
-_SILENT = Failure(kind=FailureKind.NO_STEPS, detail="The run ended without a step time.")
 
 
 def _figures(outcome: SearchOutcome, run: SearchRun, best: SearchRun) -> Figures:

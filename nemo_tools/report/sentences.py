@@ -35,6 +35,11 @@ from .serving import (
     recommend_runs,
 )
 
+_TIGHT = 0.98
+"""Share of memory above which a longer sequence or a fragmented allocator ends a training."""
+_FEWEST_RANKED = 3
+"""Points below which an order says nothing."""
+
 
 def extrapolation(run: SearchRun) -> str:
     """``14 of 128 micro-batches`` if there was no time for a whole step; else ""."""
@@ -124,10 +129,6 @@ def summary_lines(outcome: SearchOutcome, candidates: Collection[str]) -> Iterat
         yield from _tightness(best.run, [one.run for one in ranked])
 
 
-_TIGHT = 0.98
-"""Share of memory above which a longer sequence or a fragmented allocator ends a training."""
-
-
 def _tightness(best: SearchRun, ranked: Sequence[SearchRun]) -> Iterator[str]:
     """A sentence if the best has no room left, with a run that has."""
     if best.memory_share <= _TIGHT:
@@ -189,10 +190,6 @@ def why_not_served(runs: Sequence[InferenceRun], summary: Path) -> str:
         f"is {nearest.point.name} with {1e3 * (nearest.latency_s or 0.0):.4g} ms. See "
         f"{summary}."
     )
-
-
-_FEWEST_RANKED = 3
-"""Points below which an order says nothing."""
 
 
 def prediction_line(runs: Sequence[InferenceRun]) -> str:

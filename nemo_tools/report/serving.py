@@ -36,6 +36,14 @@ from autoconf_launch.launcher.report import (
 
 from .outcome import NOT_STARTED, digits_of, named_failure
 
+Columns: TypeAlias = tuple[Column, ...]
+_SIZES: Columns = (
+    each("TP", "point.layout.tensor_parallel"),
+    each("PP", "point.layout.pipeline_parallel"),
+    each("BS", "point.layout.micro_batch"),
+)
+_NAME = each("Name", "point.name")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPoint:
@@ -175,9 +183,6 @@ def front_runs(runs: Sequence[InferenceRun]) -> tuple[InferenceRun, ...]:
     )
 
 
-Columns: TypeAlias = tuple[Column, ...]
-
-
 def columns_csv(columns: Columns, rows: Sequence[Any], answer: Any = None) -> str:
     """Rows under the names of their columns."""
     return csv_text(csv_rows(columns, rows, answer))
@@ -244,17 +249,11 @@ def _percentile(percent: int) -> Column:
     return each(f"p{percent} [ms]", lambda answer, run: run.percentile_s(percent), data=_ms)
 
 
-_SIZES: Columns = (
-    each("TP", "point.layout.tensor_parallel"),
-    each("PP", "point.layout.pipeline_parallel"),
-    each("BS", "point.layout.micro_batch"),
-)
 _NEMO: Columns = (
     *_SIZES,
     each("Latency [ms]", "latency_s", data=_ms),
     each("Throughput per GPU [samples/sec/gpu]", "throughput_per_gpu", data=digits_of),
 )
-_NAME = each("Name", "point.name")
 _FINAL: Columns = (
     *_NEMO,
     each("TTFT [ms]", "ttft_s", data=_ms),

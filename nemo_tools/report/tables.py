@@ -33,12 +33,6 @@ from .outcome import (
 from .sentences import extrapolation, top_text
 from .serving import Columns, columns_csv, four_digits
 
-
-def _recompute_text(answer: Any, one: Any) -> str:
-    kind, layers = one.layout.recompute.value, one.point.recompute_layers
-    return f"{kind} {layers}" if layers else kind
-
-
 MESH = (
     each("tensor_parallel", "layout.tensor_parallel", "tp"),
     each("pipeline_parallel", "layout.pipeline_parallel", "pp"),
@@ -46,6 +40,35 @@ MESH = (
     each("expert_parallel", "layout.expert_parallel", "ep"),
     each("micro_batch", "layout.micro_batch", "mbs"),
 )
+_RUNS: Columns = (
+    each("name"),
+    *MESH,
+    each("recompute_layers", "point.recompute_layers"),
+    each("knobs", lambda a, run: dict(run.knobs)),
+    each("global_batch"),
+    each("steps", "whole_steps"),
+    each("extrapolated_from_micro_batches", "extrapolated_from"),
+    *(each("step_s"), each("step_spread_s"), each("peak_bytes")),
+    each("failure", data=failure_kind),
+    each("detail", "failure.detail"),
+)
+_VIRTUAL = each("VP", "run.point.virtual")
+_RECOMPUTE: Columns = (
+    each("Act Ckpt Layers", "run.point.recompute_layers"),
+    each("Act Ckpt Micro Batches", "run.point.recompute_micro_batches"),
+    each("Act Ckpt Layers per Pipeline", "run.point.recompute_layers_per_pipeline"),
+)
+_REASON = each("Error Message", "failure", data=named_failure)
+FINAL_RESULTS = "final_results"
+NEMO2 = "nemo2"
+"""Folder inside for the tables of NeMo 2.0, with the same names as in 1.0."""
+
+
+def _recompute_text(answer: Any, one: Any) -> str:
+    kind, layers = one.layout.recompute.value, one.point.recompute_layers
+    return f"{kind} {layers}" if layers else kind
+
+
 CANDIDATES: Columns = (
     *MESH,
     each("virtual_pipeline", "layout.virtual_pipeline", "vp"),
@@ -60,18 +83,6 @@ CANDIDATES: Columns = (
     each("name", header="name", is_left=True),
 )
 """Rows are candidates of a search."""
-_RUNS: Columns = (
-    each("name"),
-    *MESH,
-    each("recompute_layers", "point.recompute_layers"),
-    each("knobs", lambda a, run: dict(run.knobs)),
-    each("global_batch"),
-    each("steps", "whole_steps"),
-    each("extrapolated_from_micro_batches", "extrapolated_from"),
-    *(each("step_s"), each("step_spread_s"), each("peak_bytes")),
-    each("failure", data=failure_kind),
-    each("detail", "failure.detail"),
-)
 
 
 def run_documents(runs: Sequence[SearchRun]) -> list[dict[str, Any]]:
@@ -97,12 +108,6 @@ _MODEL: Columns = (
     each("EP", "run.layout.expert_parallel"),
     each("MBS", "run.layout.micro_batch"),
 )
-_VIRTUAL = each("VP", "run.point.virtual")
-_RECOMPUTE: Columns = (
-    each("Act Ckpt Layers", "run.point.recompute_layers"),
-    each("Act Ckpt Micro Batches", "run.point.recompute_micro_batches"),
-    each("Act Ckpt Layers per Pipeline", "run.point.recompute_layers_per_pipeline"),
-)
 _SHAPE: Columns = (
     _answer("Num Layers", lambda found: found.shape.layers * found.stacks),
     _answer("Hidden Size", lambda found: found.shape.hidden),
@@ -127,7 +132,6 @@ _OURS: Columns = (
     _figure("Loss", "run.loss"),
 )
 _CONFIG = each("Config Name", lambda found, one: config_name(one.run))
-_REASON = each("Error Message", "failure", data=named_failure)
 NEMO1_SUMMARY: Columns = (*_MODEL, *_RECOMPUTE, *_SHAPE, *_SPEED, _CONFIG, *_OURS)
 NEMO1_FAILED: Columns = (*_MODEL, *_RECOMPUTE, *_SHAPE, _REASON)
 NEMO2_SUMMARY: Columns = (*_MODEL, _VIRTUAL, *_SHAPE, *_SPEED, _RECOMPUTE[0])
@@ -155,11 +159,6 @@ def config_name(run: SearchRun) -> str:
         f"_act_per_pipe_{point.recompute_layers_per_pipeline}"
     )
     return "_".join((start, *(f"{name}_{value}" for name, value in run.knobs)))
-
-
-FINAL_RESULTS = "final_results"
-NEMO2 = "nemo2"
-"""Folder inside for the tables of NeMo 2.0, with the same names as in 1.0."""
 
 
 def write_final_results(logs: Path, outcome: SearchOutcome, *, top: int = 10) -> tuple[Path, ...]:

@@ -57,6 +57,7 @@ _ORDER = (
     "tensor parallelism across nodes last."
 )
 _OTHERWISE = "take other nodes, another global_batch_size, or other sizes to search"
+_MOST_REJECTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +175,6 @@ def _by_memory(wanted_gb: float) -> str:
     if not above:
         return max(sizes, key=lambda gpu: sizes[gpu])
     return min(above, key=lambda gpu: above[gpu])
-
-
-_MOST_REJECTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,15 @@ GROUPS = ("cluster", "search_config")
 """Keys whose value names a file of their folder."""
 _HYDRA = "hydra"
 _BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
+_NODES = dotted_name((*TRAIN, "num_nodes"))
+_BCP_VARIABLE = "NGC_ARRAY_SIZE"
+_TOOL = "auto_configurator_path"
+_OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
+_HERE = "."
+_SIZED = re.compile(r"(\w+)/([0-9]+(?:\.[0-9]+)?)b(?:\.yaml)?")
+_NODE_LIST = "cluster.nodelist"
+_HOSTS = re.compile(r"[\w.,-]*[\w-]\[[\w.,\[\]-]+")
+"""Slurm's way to write hosts, ``n[3-4],m7``, which hydra's grammar lacks."""
 
 
 def require_known(keys: Iterable[str]) -> None:
@@ -48,17 +57,6 @@ def _nearest(key: str) -> str:
     if near:
         return f"did you mean '{near[0]}'?"
     return "keys are those of NVIDIA's conf/config.yaml, such as search_config=gpt3/5b."
-
-
-_NODES = dotted_name((*TRAIN, "num_nodes"))
-_BCP_VARIABLE = "NGC_ARRAY_SIZE"
-_TOOL = "auto_configurator_path"
-_OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
-_HERE = "."
-_SIZED = re.compile(r"(\w+)/([0-9]+(?:\.[0-9]+)?)b(?:\.yaml)?")
-_NODE_LIST = "cluster.nodelist"
-_HOSTS = re.compile(r"[\w.,-]*[\w-]\[[\w.,\[\]-]+")
-"""Slurm's way to write hosts, ``n[3-4],m7``, which hydra's grammar lacks."""
 
 
 def _hydra_text(key: str, value: str) -> str:

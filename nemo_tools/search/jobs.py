@@ -31,6 +31,19 @@ from .settings import ClusterKind, ClusterSettings, SearchSettings
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 """Characters of an sbatch option that needs no quotes."""
+_SHORT = {"partition": "-p", "account": "-A"}
+_EACH = {
+    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
+    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
+}
+_NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
+_UNGIVEN = "???"
+_HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
+_GB = 10**9
+_ABOUT = {
+    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
+    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
+}
 
 
 def sbatch_text(
@@ -88,9 +101,6 @@ def _options(
             text = str(value)
             yield f"--{flag}={_quote(_one_line(text)) if flag == 'comment' else _option(text)}"
     yield from map(_further_option, cluster.sbatch_args)
-
-
-_SHORT = {"partition": "-p", "account": "-A"}
 
 
 def _resources(
@@ -158,22 +168,11 @@ def _quote(text: str) -> str:
     return plain if plain.startswith("'") else f"'{text}'"
 
 
-_EACH = {
-    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
-    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
-}
-
-
 def submit_all_text(kind: ClusterKind, scripts: Sequence[Path], *, about: str = "") -> str:
     """A script that starts every job."""
     jobs = " \\\n".join(f"  {shlex.quote(str(script))}" for script in scripts) or "  "
     head = f"{SHEBANG}\n# {about}\n" if about else f"{SHEBANG}\n"
     return f"{head}for job in \\\n{jobs}\ndo\n  {_EACH[kind]}\ndone\n"
-
-
-_NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
-_UNGIVEN = "???"
-_HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
 
 def job_text(prepared: Prepared, candidate: SearchCandidate) -> str:
@@ -328,10 +327,3 @@ class NemoJobs:
             gpus=self._nodes * question.gpus_per_node,
             gpu_bytes=int(question.model.asked.gpu_memory_gb * _GB),
         )
-
-
-_GB = 10**9
-_ABOUT = {
-    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
-    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
-}

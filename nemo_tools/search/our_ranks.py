@@ -75,6 +75,14 @@ from .this_machine import (
 
 _STAGES = (0, 1, 2, 3)
 _UNKNOWN_S = math.inf
+_NEEDED = "transformers"
+_SCRIPT = "autoconf_launch.runtime.pretraining"
+_LEAST_PROFILE_S = 600.0
+_UNPROFILED = (
+    "The profile run did not end in time, so that nothing is predicted; candidates are tried in "
+    "their own order."
+)
+_Some: TypeAlias = tuple[SearchCandidate, ...]
 
 
 def order_candidates(
@@ -126,9 +134,6 @@ def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-_NEEDED = "transformers"
-
-
 def require_transformers(caller: str) -> None:
     """Check that runs can build their model."""
     if find_spec(_NEEDED) is None:
@@ -146,10 +151,6 @@ def stderr_view(*, quiet: bool = False) -> LinesView:
         sys.stderr.flush()
 
     return LinesView(write, quiet=quiet, level="info")
-
-
-_SCRIPT = "autoconf_launch.runtime.pretraining"
-_LEAST_PROFILE_S = 600.0
 
 
 def request_of(
@@ -181,13 +182,6 @@ def request_of(
         autotuning="tune",
         trial_timeout_s=max(_LEAST_PROFILE_S, 60.0 * question.scope.max_minutes),
     )
-
-
-_UNPROFILED = (
-    "The profile run did not end in time, so that nothing is predicted; candidates are tried in "
-    "their own order."
-)
-_Some: TypeAlias = tuple[SearchCandidate, ...]
 
 
 class OurRanks(Runner[SearchCandidate]):

@@ -34,6 +34,28 @@ _AUTO = (None, "auto", "null", "None")
 """Values that leave a choice to us, in all generations of NVIDIA's tools."""
 _MOST = 2**40
 """No number of a search is above this."""
+_PRECISIONS = {
+    **{one.value: one for one in Precision},
+    "float16": Precision.FP16,
+    "bfloat16": Precision.BF16,
+    "float32": Precision.FP32,
+}
+_LEAST_SEXAGESIMAL_S = 60
+"""YAML reads 1:30:00 as 5400 and 1:00 as 60; what is less was typed without a unit."""
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)|(\d+):(\d\d)")
+TIMELESS = {
+    (*INFERENCE_SECTION, "benchmark", "topk"): 4,
+    (*INFERENCE_SECTION, "benchmark", "topp"): 0.0,
+    (*INFERENCE_SECTION, "start_id"): None,
+    (*INFERENCE_SECTION, "end_id"): None,
+}
+"""Keys that change no time, with the values of NVIDIA's files, which are not worth a note."""
+OLD_TOOL = "bignlp_hp_tool_path"
+_FURTHER = (
+    f"launcher_scripts_path fastertransformer_path {OLD_TOOL} bignlp_inference_path "
+    "search_config_value cluster.type search_config.inference_settings.run.model_type"
+)
+"""Keys of NVIDIA's files that only other keys refer to."""
 
 
 def is_whole(value: object, least: int) -> bool:
@@ -310,17 +332,6 @@ class TrackingSettings(_Section):
         )
 
 
-_PRECISIONS = {
-    **{one.value: one for one in Precision},
-    "float16": Precision.FP16,
-    "bfloat16": Precision.BF16,
-    "float32": Precision.FP32,
-}
-_LEAST_SEXAGESIMAL_S = 60
-"""YAML reads 1:30:00 as 5400 and 1:00 as 60; what is less was typed without a unit."""
-_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)|(\d+):(\d\d)")
-
-
 def _with_colons(text: str) -> str:
     if not text.isdecimal() or int(text) < _LEAST_SEXAGESIMAL_S:
         return text
@@ -431,21 +442,6 @@ class SearchSettings(_Section):
             gpu=self.cluster.gpu,
             usd_per_gpu_hour=self.cluster.usd_per_gpu_hour,
         )
-
-
-TIMELESS = {
-    (*INFERENCE_SECTION, "benchmark", "topk"): 4,
-    (*INFERENCE_SECTION, "benchmark", "topp"): 0.0,
-    (*INFERENCE_SECTION, "start_id"): None,
-    (*INFERENCE_SECTION, "end_id"): None,
-}
-"""Keys that change no time, with the values of NVIDIA's files, which are not worth a note."""
-OLD_TOOL = "bignlp_hp_tool_path"
-_FURTHER = (
-    f"launcher_scripts_path fastertransformer_path {OLD_TOOL} bignlp_inference_path "
-    "search_config_value cluster.type search_config.inference_settings.run.model_type"
-)
-"""Keys of NVIDIA's files that only other keys refer to."""
 
 
 def _all_keys() -> Iterator[KeyPath]:

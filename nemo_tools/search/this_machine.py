@@ -38,6 +38,12 @@ _OF_NODE = f"{_PREFIX}.gpus_per_node"
 _FEWEST_BLOCKS = 2
 """Fewest layers in a row that the runtime recognizes as repeated."""
 _KINDS = ("tensor", "pipeline", "context", "expert")
+_MOST_SUBJECTS = 4
+_MOST_WHYS = 3
+LEAST_TEXT_VOCABULARY = 259
+"""Vocabulary of the text that ranks train on: bytes and three special tokens."""
+STATE_BYTES = 16
+"""State per parameter: 4 + 4 + 8 in fp32; 2 + 2 + 12 in bf16 with a master copy (ZeRO, 3.1)."""
 
 
 def split_runnable(
@@ -143,12 +149,6 @@ def why_no_candidate(
     else:
         why = "; ".join(broken) or f"their degrees do not multiply to {ranks} ranks"
     return f"No candidate for {question.name} on {ranks} ranks has the sizes given: {why}."
-
-
-_MOST_SUBJECTS = 4
-_MOST_WHYS = 3
-LEAST_TEXT_VOCABULARY = 259
-"""Vocabulary of the text that ranks train on: bytes and three special tokens."""
 
 
 def local_ranks(settings: SearchSettings) -> int:
@@ -291,10 +291,6 @@ def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:
         some = ", ".join(found[:_MOST_SUBJECTS]) + (f" and {more} more" if more > 0 else "")
         texts.append(f"{some}{reason}")
     return texts
-
-
-STATE_BYTES = 16
-"""State per parameter: 4 + 4 + 8 in fp32; 2 + 2 + 12 in bf16 with a master copy (ZeRO, 3.1)."""
 
 
 def require_room(question: SearchQuestion) -> None:

@@ -22,6 +22,10 @@ _READ = (Tensor.item, Tensor.__float__, Tensor.tolist)
 _LARGE_BYTES = 1 << 16
 _ANY_LOSS = 1.0
 """Value for a script that reads a loss that was not computed."""
+_CREATORS = frozenset(
+    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint}
+)
+_LARGE_TENSOR_BYTES = 1 << 30
 
 
 class Fakes:
@@ -120,12 +124,6 @@ class LargeTensors(TorchFunctionMode):
             if tensor_bytes(made) > _LARGE_TENSOR_BYTES:
                 return made
         return func(*args, **named)
-
-
-_CREATORS = frozenset(
-    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint}
-)
-_LARGE_TENSOR_BYTES = 1 << 30
 
 
 def _make_apply(moved: dict[int, tuple[Tensor, Tensor]]) -> Callable[..., nn.Module]:

@@ -48,6 +48,7 @@ _UNSEEN = 0.02
 """Share of the optimizers' weights that may belong to modules that nothing called."""
 _MOST_CALLS = 64
 """Without a backward pass among them, after which there will be none."""
+_CHECKS_FORMATS = "transformers.training_args"
 
 
 class FirstForwardProbe:
@@ -312,9 +313,6 @@ def _optimizers() -> list[Optimizer]:
         if not isinstance(getattr(one, "optimizer", None), Optimizer)
     )
     return [one for one in own if getattr(one, "param_groups", None)]
-
-
-_CHECKS_FORMATS = "transformers.training_args"
 
 
 def _allow_formats(module: ModuleType) -> None:

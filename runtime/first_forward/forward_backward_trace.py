@@ -42,6 +42,10 @@ _GATHERS = ("embedding", "index_select", "gather", "index")
 
 _KEPT_OF_LSTM = 6
 """Values besides each output: four gates, the cell's state and its tanh."""
+_SLACK = 1.02
+"""Alive over held, up to which an earlier call has left nothing for a backward pass."""
+_CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments of a call, by position and by name."""
 
 
 class PhasedStorages(Storages):
@@ -178,14 +182,6 @@ def _with_gates(result: Any) -> Any:
 
 def _tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-
-
-_SLACK = 1.02
-"""Alive over held, up to which an earlier call has left nothing for a backward pass."""
-
-
-_CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
-"""Arguments of a call, by position and by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,11 @@ from torch import Tensor
 from autoconf_launch.core import ConfigError
 
 Batch: TypeAlias = Any
+_MUCH_LARGER = 2
+"""Ratio of a storage to its slice, in bytes, from which on the storage is a data set."""
+_DEPTH = 4
+_COUNTS = ("num_graphs", "batch_size")
+"""Attributes by which batch objects without a samples' dimension say their size."""
 
 
 def map_tensors(batch: Batch, change: Callable[[Tensor], Any]) -> Batch:
@@ -82,10 +87,6 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
-_MUCH_LARGER = 2
-"""Ratio of a storage to its slice, in bytes, from which on the storage is a data set."""
-
-
 def is_slice(tensor: Tensor) -> bool:
     """True if a tensor is some rows of a much larger tensor, such as a data set."""
     whole = tensor._base
@@ -94,11 +95,6 @@ def is_slice(tensor: Tensor) -> bool:
     own_bytes = tensor.numel() * tensor.element_size()
     much_larger = tensor.untyped_storage().nbytes() >= _MUCH_LARGER * own_bytes
     return much_larger and whole.shape[0] != tensor.shape[0]
-
-
-_DEPTH = 4
-_COUNTS = ("num_graphs", "batch_size")
-"""Attributes by which batch objects without a samples' dimension say their size."""
 
 
 class SampleCounter:

@@ -20,6 +20,9 @@ _ARGUMENTS = 3
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
 """Before the first repeated block, after the last, never run, and a model without blocks."""
+_PRODUCTS_BACKWARD = 5 / 2
+"""Attention's products in a backward pass for each one in a forward pass: scores come anew."""
+_aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +186,6 @@ def _rnn_flops(tokens: Sequence[int], weights: Sequence[Sequence[int]]) -> int:
     return 2 * prod(tokens[:-1]) * sum(prod(shape) for shape in weights if len(shape) > 1)
 
 
-_PRODUCTS_BACKWARD = 5 / 2
-"""Attention's products in a backward pass for each one in a forward pass: scores come anew."""
-_aten = torch.ops.aten
 _WITHOUT_FORMULA: dict[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: (
         lambda query, key, value, *_, **__: attention_flops(query, key, value)

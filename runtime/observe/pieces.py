@@ -37,6 +37,8 @@ _WRAPPERS = (
     "OptimizedModule",
     "_FabricModule",
 )
+_LOOKED_INTO = "From one micro-batch of the script's own, spread over its samples."
+_NOT_LOOKED_INTO = "No forward pass was looked into: FLOPs and activations are unknown."
 
 
 def unwrapped_model(root: nn.Module) -> nn.Module:
@@ -47,10 +49,6 @@ def unwrapped_model(root: nn.Module) -> nn.Module:
             return root
         root = inside
     return root
-
-
-_LOOKED_INTO = "From one micro-batch of the script's own, spread over its samples."
-_NOT_LOOKED_INTO = "No forward pass was looked into: FLOPs and activations are unknown."
 
 
 class Pieces:

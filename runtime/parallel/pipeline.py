@@ -29,6 +29,13 @@ from ..rank import PASSES, Ranks, StepCutter
 from ..stages import Stage, blocks_to_cut, find_places, make_stages
 from .base import PIPELINE, Applied, DeviceMeshes, Extras, Owned, Weights
 
+_CLASSES = {
+    "gpipe": "ScheduleGPipe",
+    "1f1b": "Schedule1F1B",
+    "interleaved": "ScheduleInterleaved1F1B",
+}
+_NAMES = {name: kind for kind, name in _CLASSES.items()}
+
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """Leave this rank its stages; an embedding and a head that are one weight stay equal.
@@ -229,14 +236,6 @@ class Pipeline:
         losses = [last.losses[number] for number in range(len(self._micro_batches))]
         weight = self._layout.loss_weight(self._data_rank) * self._mesh.size()
         return torch.stack(losses).mean() * weight
-
-
-_CLASSES = {
-    "gpipe": "ScheduleGPipe",
-    "1f1b": "Schedule1F1B",
-    "interleaved": "ScheduleInterleaved1F1B",
-}
-_NAMES = {name: kind for kind, name in _CLASSES.items()}
 
 
 def gather_weights(

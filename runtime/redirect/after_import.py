@@ -16,6 +16,7 @@ import torch
 from ..rank import is_device_lost
 
 _Change: TypeAlias = Callable[[ModuleType], None]
+P = ParamSpec("P")
 
 
 def change_on_import(changes: Mapping[str, _Change]) -> None:
@@ -69,9 +70,6 @@ class _Changes(MetaPathFinder):
 def _apply(change: _Change, module: ModuleType) -> None:
     with suppress(Exception):  # another version: the module then does what it always does
         change(module)
-
-
-P = ParamSpec("P")
 
 
 class Watcher(Protocol):
