@@ -142,7 +142,7 @@ def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:
 TRIAL = Trial(number=0, name="a", candidate=Candidate(layout=Layout()), space="z0")
 
 
-def untimed(result: Outcome, wall_s: float = 60.0) -> Record:
+def as_record(result: Outcome, wall_s: float = 60.0) -> Record:
     return Record(trial=TRIAL, outcome=result, wall_s=wall_s)
 
 
@@ -152,10 +152,11 @@ def failure(kind: FailureKind) -> FailedTrial:
 
 def test_what_had_too_little_time_is_run_again_with_more_and_nothing_else() -> None:
     made = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1)
-    for result in (made, *map(failure, FailureKind)):
+    results: tuple[Outcome, ...] = (made, *map(failure, FailureKind))
+    for result in results:
         is_late = result == failure(FailureKind.TIMED_OUT)
-        assert counts(untimed(result), minutes=1.5) != is_late
-        assert counts(untimed(result), minutes=0.5) or not is_late
+        assert counts(as_record(result), minutes=1.5) != is_late
+        assert counts(as_record(result), minutes=0.5) or not is_late
 
 
 def candidate(step_s: float, accumulation: int) -> SearchCandidate:
