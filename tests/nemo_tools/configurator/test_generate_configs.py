@@ -43,7 +43,7 @@ def sizes(tensor: list[int], pipeline: list[int], micro: list[int], **more: Any)
     return {**degrees, "micro_batch_sizes": micro, **more}
 
 
-def product(least: int, most: int) -> dict[str, int]:
+def product(least: int, most: int) -> dict[str, Any]:
     return {"min_model_parallel_size": least, "max_model_parallel_size": most}
 
 
@@ -138,7 +138,10 @@ def test_what_leaves_no_candidate_is_refused(arguments: dict[str, Any], says: st
 
 def test_all_parameters_of_the_guide_are_taken() -> None:
     """Required and optional arguments in NVIDIA's guide to the Auto Configurator of NeMo 2.0."""
-    data = {"data_paths": ["30", "data/books", "70", "data/web"], "tokenizer_path": "t.model"}
+    data: dict[str, Any] = {
+        "data_paths": ["30", "data/books", "70", "data/web"],
+        "tokenizer_path": "t.model",
+    }
     lists = sizes([1, 2], [1, 2], [1, 2], context_parallel_sizes=[1, 2], expert_parallel_sizes=[1])
     found = AutoConfigurator(
         SimpleNamespace(model="llama3-8b", num_nodes=4, seq_length=8192),
