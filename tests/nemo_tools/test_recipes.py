@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +27,33 @@ LISTS: dict[str, Any] = {
 }
 
 
+@dataclass
 class Llama3Config8B:
-    def __init__(
-        self,
-        num_layers: int = 32,
-        hidden_size: int = 4096,
-        num_attention_heads: int = 32,
-        num_query_groups: int = 8,
-        ffn_hidden_size: int = 14336,
-        seq_length: int = 8192,
-        recompute_granularity: str | None = None,
-        recompute_method: str | None = None,
-        recompute_num_layers: int | None = None,
-    ) -> None:
-        pass
+    num_layers: int = 32
+    hidden_size: int = 4096
+    num_attention_heads: int = 32
+    num_query_groups: int = 8
+    ffn_hidden_size: int = 14336
+    seq_length: int = 8192
+    recompute_granularity: str | None = None
+    recompute_method: str | None = None
+    recompute_num_layers: int | None = None
 
 
+@dataclass
 class LlamaModel:
-    def __init__(self, config: Any) -> None:
-        pass
+    config: Any
 
 
+@dataclass
 class MegatronStrategy:
-    def __init__(
-        self,
-        tensor_model_parallel_size: int = 1,
-        pipeline_model_parallel_size: int = 1,
-        virtual_pipeline_model_parallel_size: int | None = None,
-        context_parallel_size: int = 1,
-        expert_model_parallel_size: int = 1,
-        sequence_parallel: bool = False,
-        gradient_as_bucket_view: bool = True,
-    ) -> None:
-        pass
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    virtual_pipeline_model_parallel_size: int | None = None
+    context_parallel_size: int = 1
+    expert_model_parallel_size: int = 1
+    sequence_parallel: bool = False
+    gradient_as_bucket_view: bool = True
 
 
 class Trainer:
@@ -66,26 +61,26 @@ class Trainer:
         pass
 
 
+@dataclass
 class Data:
-    def __init__(
-        self,
-        paths: Any = None,
-        seq_length: int = 8192,
-        global_batch_size: int = 512,
-        micro_batch_size: int = 1,
-        tokenizer: Any = None,
-    ) -> None:
-        pass
+    paths: Any = None
+    seq_length: int = 8192
+    global_batch_size: int = 512
+    micro_batch_size: int = 1
+    tokenizer: Any = None
 
 
+@dataclass
 class Log:
-    def __init__(self, name: str, log_dir: str | None = None, ckpt: Any = None) -> None:
-        pass
+    name: str
+    log_dir: str | None = None
+    ckpt: Any = None
 
 
+@dataclass
 class Checkpoints:
-    def __init__(self, save_last: bool = True, save_top_k: int = 10) -> None:
-        pass
+    save_last: bool = True
+    save_top_k: int = 10
 
 
 def pretrain(

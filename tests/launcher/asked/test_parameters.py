@@ -238,13 +238,13 @@ def test_a_wrong_key_of_the_settings_is_named() -> None:
         verb("tune")("absent.py", settings={"metrik": "latency"})
 
 
-SERVING = {"model": "gpt2", "cluster": "8xH100", "input_len": 64, "output_len": 8}
+SERVING = {"model": "gpt2", "cluster": "H100", "input_len": 64, "output_len": 8}
 ASKED: dict[str, dict[str, Any]] = {
-    "fit": {**WORK_KEYWORDS, "cluster": "8xH100"},
-    "plan": {**WORK_KEYWORDS, "cluster": "8xH100"},
+    "fit": {**WORK_KEYWORDS, "cluster": "H100"},
+    "plan": {**WORK_KEYWORDS, "cluster": "H100"},
     "fit_inference": SERVING,
     "plan_inference": SERVING,
-    "recommend": {"family": "llama", "tokens_b": 2.0, "max_days": 30.0, "cluster": "8xH100"},
+    "recommend": {"family": "llama", "tokens_b": 2.0, "max_days": 30.0, "cluster": "H100"},
     "validate": {"files": "absent.csv"},
     "tune": {"script": "absent.py"},
 }

@@ -191,13 +191,12 @@ def test_a_t5_is_as_tied_as_the_installed_transformers_makes_it(fit: Run, tmp_pa
 def test_no_module_of_the_current_folder_is_run_to_read_a_type(
     fit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, planted = tmp_path / "config.json", tmp_path / "planted"
-    path.write_text('{"model_type": "gptj", "n_layer": 2}')
+    path, planted = write(tmp_path, "config.json", {"model_type": "no-such"}), tmp_path / "planted"
     for name in ("json", "transformers"):
         (tmp_path / f"{name}.py").write_text(f"open({str(planted)!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
-    assert ran.code == 0, ran.err
+    ran = fit("--model", path, "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert "which the installed transformers does not know; known: bert, " in ran.err
     assert not planted.exists()
 
 

@@ -103,20 +103,6 @@ def test_a_row_on_a_mixed_cluster_is_a_job_of_its_nodes(plan: Run, tmp_path: Pat
     ]
 
 
-def test_a_t5_on_several_nodes_is_a_job_of_fasops_fork(plan: Run, tmp_path: Path) -> None:
-    words = ("--preset", "fasop/T5-heterogeneous", "--max-cost", "500k", "--export", "megatron")
-    ran = plan(*words, "-o", str(tmp_path), "--json")
-    assert ran.code == 0
-    row = ran.document["best"][ran.document["exported_row"] - 1]
-    script = (tmp_path / "layout.megatron.torchrun.sh").read_text()
-    assert "# Runs on FASOP's fork of Megatron-LM" in script
-    split = row["candidate"]["pipeline_split"]
-    stages = row["candidate"]["pipeline_parallel"]
-    assert f" {stages} {'-'.join(map(str, split))} ;;" in script
-    rank = int(script.partition("SPLIT_RANK=")[2].partition(".")[0])
-    assert sum(split[:rank]) == 24
-
-
 def test_the_first_row_that_some_megatron_runs_is_exported(plan: Run, tmp_path: Path) -> None:
     words = ("--preset", "fasop/T5-heterogeneous", "--precision", "bf16", "--export", "megatron")
     ran = plan(*words, "-o", str(tmp_path))

@@ -86,7 +86,11 @@ def test_rows_of_unequal_nodes_near_their_memory_are_marked(plan: Run) -> None:
     assert ("marginal: below the memory limit" in text) == ("marginal" in fits)
 
 
-@pytest.mark.parametrize("name", TRAINERS)
+DISTINCT = [*{repr(one.abilities): name for name, one in TRAINERS.items()}.values()]
+"""A trainer for each set of abilities."""
+
+
+@pytest.mark.parametrize("name", DISTINCT)
 def test_rows_of_unequal_nodes_are_what_the_trainer_has(plan: Run, name: str) -> None:
     words = ("--model", "llama-2-7b", "--seq", "2048", "--global-batch", "64")
     cluster = "1x8xA100-SXM-40GB+2x4xA10G-24GB"

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,14 +19,14 @@ from .verb import Run
 KEPT = Path(__file__).with_name("refused.txt")
 BLOCKS = [block.partition("\n") for block in KEPT.read_text().removeprefix("$ ").split("\n$ ")]
 SENTENCES = {line: sentence.rstrip("\n") for line, _, sentence in BLOCKS}
-MODEL = {
+MODEL: dict[str, Any] = {
     "num_layers": 2,
     "hidden_size": 64,
     "num_attention_heads": 4,
     "encoder_seq_length": 64,
     "data": {"seq_length": 64},
 }
-CUSTOM = {
+CUSTOM: dict[str, dict[str, Any]] = {
     "heads": {"num_attention_heads": 3},
     "groups": {"num_query_groups": 3},
     "rate": {"optim": {"lr": "high"}},
@@ -34,9 +35,9 @@ CUSTOM = {
     "batch": {"ffn_hidden_size": 256, "global_batch_size": 0},
     "layers": {"ffn_hidden_size": 256, "num_layers": "many"},
 }
-PROFILE = {"grade": "measured", "hidden_size": 512, "vocabulary_size": 1000}
-BLOCK = {"name": "b", "count": 4, "parameters": 12 << 18}
-PROFILES = {
+PROFILE: dict[str, Any] = {"grade": "measured", "hidden_size": 512, "vocabulary_size": 1000}
+BLOCK: dict[str, Any] = {"name": "b", "count": 4, "parameters": 12 << 18}
+PROFILES: dict[str, dict[str, Any]] = {
     "small": {"blocks": [{**BLOCK, "parameters": 100}]},
     "endless": {"blocks": [{**BLOCK, "count": 1 << 70}]},
     "negative": {"blocks": [{**BLOCK, "parameters": -5}]},

@@ -121,7 +121,7 @@ def test_only_sentences_are_wrapped() -> None:
 def test_what_is_not_known_of_a_model_is_not_said_to_be_nothing(
     grade: Grade, activation_bytes: int, said: str
 ) -> None:
-    more = {"activation_bytes": activation_bytes} if activation_bytes else {}
+    more: dict[str, Any] = {"activation_bytes": activation_bytes} if activation_bytes else {}
     block = BlockSpec(name="model", count=1, parameters=2_000_000, **more)
     assert profile_line(ModelSpec(grade=grade, blocks=(block,)), 3.0).endswith(said)
 

@@ -1,3 +1,4 @@
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -18,39 +19,17 @@ from autoconf_launch.tuning_spaces import TRAINERS, trainer
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 
-ROW = {
-    "source": "a lab",
-    "model": "gpt",
-    "params_b": "1.3",
-    "layers": "24",
-    "hidden": "2048",
-    "heads": "16",
-    "kv_heads": "16",
-    "ffn_hidden": "8192",
-    "seq": "2048",
-    "vocab": "51200",
-    "gpu": "A100-SXM-80GB",
-    "n_gpus": "8",
-    "gpus_per_node": "8",
-    "interconnect": "NVLink",
-    "tp": "2",
-    "pp": "2",
-    "vpp": "1",
-    "dp": "2",
-    "cp": "1",
-    "ep": "1",
-    "mbs": "1",
-    "gbs": "16",
-    "recompute": "full",
-    "sequence_parallel": "0",
-    "zero_dist_opt": "1",
-    "precision": "bf16",
-    "step_time_s": "1.5",
-    "mem_gb": "",
-    "note": "",
-    "trainer": "",
-    **dict.fromkeys(("arch", "experts", "experts_per_token", "expert_ffn", "shared_experts"), ""),
-}
+NAMES = (
+    "source,model,params_b,layers,hidden,heads,kv_heads,ffn_hidden,seq,vocab,gpu,n_gpus,"
+    "gpus_per_node,interconnect,tp,pp,vpp,dp,cp,ep,mbs,gbs,recompute,sequence_parallel,"
+    "zero_dist_opt,precision,step_time_s,mem_gb,note,trainer,arch,experts,experts_per_token,"
+    "expert_ffn,shared_experts"
+)
+VALUES = (
+    "a lab,gpt,1.3,24,2048,16,16,8192,2048,51200,A100-SXM-80GB,8,"
+    "8,NVLink,2,2,1,2,1,1,1,16,full,0,1,bf16,1.5"
+)
+ROW = dict(zip_longest(NAMES.split(","), VALUES.split(","), fillvalue=""))
 
 
 def read(folder: Path, *changes: dict[str, str]) -> MeasurementFile:
@@ -149,8 +128,7 @@ def test_settings_that_ran_and_did_not_contradict_each_other(tmp_path: Path) -> 
     assert len(file.measurements) == 1
 
 
-COLUMNS = ",".join(ROW)
-UNIT = COLUMNS.replace("step_time_s", "step_time_ms")
+UNIT = NAMES.replace("step_time_s", "step_time_ms")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +153,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path, text: str | None, sa
 
 def test_a_row_with_too_few_cells_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    path.write_text(f"{COLUMNS}\na,b\n")
+    path.write_text(f"{NAMES}\na,b\n")
     assert [problem.line for problem in read_measurements(path).bad] == [2]
 
 

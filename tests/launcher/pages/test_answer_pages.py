@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -44,16 +46,28 @@ def planned_on(cluster: str, model: str = "gpt2-xl", tokens: int | None = None) 
     return plan(model=model, cluster=cluster, seq=1024, global_batch=64, tokens=tokens, top=1)
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("plan") / "page.html"
-    assert main([*PLAN, "--html", str(path)]) == OK
+def page_of(command: tuple[str, ...], folder: Path) -> Path:
+    """The page in place of an older one; with ``--json`` only the document is printed."""
+    path, printed = folder / "page.html", StringIO()
+    path.write_text("an older page")
+    with redirect_stdout(printed):
+        assert main([*command, "--json", "--html", str(path)]) == OK
+    assert json.loads(printed.getvalue())
+    assert "<html" in path.read_text()
     return path
 
 
-def test_a_plan_has_its_text_and_each_layouts_step_and_memory(
-    planned: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page_of(PLAN, tmp_path_factory.mktemp("plan"))
+
+
+@pytest.fixture(scope="module")
+def recommended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page_of(RECOMMEND, tmp_path_factory.mktemp("recommend"))
+
+
+def test_a_plan_has_its_text_and_each_layouts_step_and_memory(planned: Path) -> None:
     answer = plan(model="gpt2-xl", cluster="8xA100-SXM-80GB", seq=1024, global_batch=64, top=4)
     steps, fall, memory = figures(planned)
     drawn = [sum(heights) for heights in zip(*(part["y"] for part in steps["data"]), strict=True)]
@@ -77,16 +91,17 @@ def test_a_browser_draws_and_sorts_a_plan(planned: Path, tmp_path: Path) -> None
 
 
 @needs_chromium
-def test_a_browser_draws_a_recommendation(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert main([*RECOMMEND, "--html", str(page)]) == OK
-    assert open_page(page, tmp_path).count('class="main-svg"') >= 2
+def test_a_browser_draws_a_recommendation(recommended: Path, tmp_path: Path) -> None:
+    assert open_page(recommended, tmp_path).count('class="main-svg"') >= 2
 
 
-def test_a_recommendation_shows_its_days_and_what_they_depend_on(tmp_path: Path) -> None:
+def test_a_recommendation_shows_its_days_and_what_they_depend_on(
+    recommended: Path, tmp_path: Path
+) -> None:
     answer = recommend(family="llama", cluster="4x8xH100-SXM-80GB", tokens_b=300.0, max_days=7.0)
     answer.write_html(tmp_path / "page.html")
-    days, depends = figures(tmp_path / "page.html")
+    assert figures(tmp_path / "page.html") == figures(recommended)
+    days, depends = figures(recommended)
     outlook = answer.planner.outlook
     assert outlook is not None
     assert days["data"][0]["y"] == pytest.approx([outlook.days, answer.exact_days])
@@ -121,17 +136,6 @@ def test_a_models_name_is_not_markup(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
     answer = planned_on("8xA100-SXM-80GB", model=str(tmp_path / "config.json"))
     assert evil not in page_html(plan_page((answer,), evil))
-
-
-@pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])
-def test_an_older_page_is_replaced_and_with_json_only_the_document_is_printed(
-    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "page.html"
-    path.write_text("an older page")
-    assert main([*command, "--json", "--html", str(path)]) == OK
-    assert json.loads(capsys.readouterr().out)
-    assert "<html" in path.read_text()
 
 
 def test_a_missing_extra_is_one_sentence(

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.cli import OK, main
-from autoconf_launch.launcher.estimates import parse_plan, plan_answer
+from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answer
+from autoconf_launch.launcher.pages import plan_page, write_page
+from autoconf_launch.launcher.report import plan_text
 
 from .browser import figures, needs_chromium, open_page
 
@@ -16,14 +17,20 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def answer() -> PlanAnswer:
+    return plan_answer(parse_plan(WORDS))
+
+
+@pytest.fixture(scope="module")
+def page(answer: PlanAnswer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mixed") / "page.html"
-    assert main(["plan", *WORDS, "--html", str(path)]) == OK
+    write_page(plan_page([answer], plan_text(answer)), path)
     return path
 
 
-def test_all_parts_of_the_cluster_are_points_and_the_front_is_a_line(page: Path) -> None:
-    answer = plan_answer(parse_plan(WORDS))
+def test_all_parts_of_the_cluster_are_points_and_the_front_is_a_line(
+    answer: PlanAnswer, page: Path
+) -> None:
     front = plan_answer(parse_plan([*WORDS, "--pareto"])).plan.best
     drawn = figures(page)[0]["data"]
     assert answer.parts is not None
@@ -32,8 +39,9 @@ def test_all_parts_of_the_cluster_are_points_and_the_front_is_a_line(page: Path)
     assert drawn[0]["x"] == pytest.approx(days)
 
 
-def test_each_pipeline_shows_layers_and_memory_of_its_stages(page: Path) -> None:
-    answer = plan_answer(parse_plan(WORDS))
+def test_each_pipeline_shows_layers_and_memory_of_its_stages(
+    answer: PlanAnswer, page: Path
+) -> None:
     pipelines = [row for row in answer.plan.best if len(row.stages) > 1][:3]
     drawn = figures(page)[1:]
     assert len(drawn) == 2 * len(pipelines)

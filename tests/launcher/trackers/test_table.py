@@ -1,3 +1,5 @@
+"""The choice of trackers: their flags, libraries and key."""
+
 from __future__ import annotations
 
 import subprocess
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.request import TrackingChoice
 from autoconf_launch.launcher.trackers import (
     TRACKERS,
@@ -82,3 +85,26 @@ def test_no_library_of_a_tracker_is_imported_by_the_check() -> None:
         "sys.exit(bool({'torch', 'wandb', 'mlflow', 'tensorboard'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def choice(*flags: str) -> TrackingChoice:
+    return parse_request([*flags, "train.py"]).tracking
+
+
+@pytest.mark.parametrize(
+    ("flags", "given"),
+    [
+        ((), TrackingChoice()),
+        (("--report-to", "none"), TrackingChoice()),
+        (("--report-to=wandb,mlflow",), TrackingChoice(trackers=("wandb", "mlflow"))),
+        (("--report_to=WandB, mlflow,wandb",), TrackingChoice(trackers=("wandb", "mlflow"))),
+        (
+            ("--report-to=wandb", "--tracker-project=p", "--wandb-api-key-file", "~/key"),
+            TrackingChoice(trackers=("wandb",), project="p", wandb_key_file="~/key"),
+        ),
+    ],
+)
+def test_trackers_are_those_of_the_flags_each_once(
+    flags: tuple[str, ...], given: TrackingChoice
+) -> None:
+    assert choice(*flags) == given

@@ -14,28 +14,17 @@ from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.launcher.commands.recommend import recommend
 from autoconf_launch.nemo.configurator.results import point_of
 
-_NEMOTRON_15B = {
-    "class": "Nemotron4Config15B",
-    "num_layers": 32,
-    "hidden_size": 6144,
-    "num_attention_heads": 48,
-    "ffn_hidden_size": 24576,
-}
-_GEMMA_7B = {
-    "class": "GemmaConfig7B",
-    "num_layers": 28,
-    "hidden_size": 3072,
-    "num_attention_heads": 16,
-    "ffn_hidden_size": 24576,
-    "kv_channels": 256,
-}
-_NEMOTRON_8B = {
-    "class": "Nemotron3Config8B",
-    "num_layers": 32,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "ffn_hidden_size": 16384,
-}
+
+def shape(
+    name: str, layers: int, hidden: int, heads: int, ffn: int, **more: int
+) -> dict[str, Any]:
+    sizes = {"num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+    return {"class": name, **sizes, "ffn_hidden_size": ffn, **more}
+
+
+_NEMOTRON_15B = shape("Nemotron4Config15B", 32, 6144, 48, 24576)
+_GEMMA_7B = shape("GemmaConfig7B", 28, 3072, 16, 24576, kv_channels=256)
+_NEMOTRON_8B = shape("Nemotron3Config8B", 32, 4096, 32, 16384)
 
 
 def configurator(**arguments: Any) -> AutoConfigurator:
@@ -54,7 +43,7 @@ def sizes(tensor: list[int], pipeline: list[int], micro: list[int], **more: Any)
     return {**degrees, "micro_batch_sizes": micro, **more}
 
 
-def product(least: int, most: int) -> dict[str, int]:
+def product(least: int, most: int) -> dict[str, Any]:
     return {"min_model_parallel_size": least, "max_model_parallel_size": most}
 
 
@@ -86,12 +75,6 @@ def test_a_model_has_the_candidates_of_nemo(
 ) -> None:
     usual = {"global_batch_size": 512, **product(4, 8)}
     assert points(configurator(model=model, **{**usual, **arguments})) == expected
-
-
-def test_nemotron3_8b_has_a_virtual_stage_for_each_layer() -> None:
-    lists = sizes([1], [4], [1, 2], **product(4, 8))
-    found = configurator(model=_NEMOTRON_8B, global_batch_size=512, **lists)
-    assert [name.rpartition("_vp_")[2] for name in found.generate_configs()[1]] == ["8", "8"]
 
 
 _LLAMA_LISTS = sizes([4, 8], [2, 4, 8], [1, 2, 4], context_parallel_sizes=[2], **product(4, 32))
@@ -155,7 +138,10 @@ def test_what_leaves_no_candidate_is_refused(arguments: dict[str, Any], says: st
 
 def test_all_parameters_of_the_guide_are_taken() -> None:
     """Required and optional arguments in NVIDIA's guide to the Auto Configurator of NeMo 2.0."""
-    data = {"data_paths": ["30", "data/books", "70", "data/web"], "tokenizer_path": "t.model"}
+    data: dict[str, Any] = {
+        "data_paths": ["30", "data/books", "70", "data/web"],
+        "tokenizer_path": "t.model",
+    }
     lists = sizes([1, 2], [1, 2], [1, 2], context_parallel_sizes=[1, 2], expert_parallel_sizes=[1])
     found = AutoConfigurator(
         SimpleNamespace(model="llama3-8b", num_nodes=4, seq_length=8192),
@@ -174,20 +160,6 @@ def test_all_parameters_of_the_guide_are_taken() -> None:
         point[:3] for point in points(found)
     }
     assert len(candidates) == 12
-
-
-def test_an_object_built_like_nemo_s_recipes_is_one() -> None:
-    class Llama3Config70B:
-        num_layers, hidden_size, num_attention_heads, ffn_hidden_size = 80, 8192, 64, 28672
-
-    recipe = SimpleNamespace(
-        model=SimpleNamespace(config=Llama3Config70B()),
-        trainer=SimpleNamespace(num_nodes=64, devices=8),
-        data=SimpleNamespace(global_batch_size=512, seq_length=4096),
-    )
-    found = AutoConfigurator(recipe, "logs")
-    names = list(found.generate_configs()[1])
-    assert all(name.startswith("llama_70b_64nodes_") for name in names)
 
 
 def test_a_yaml_file_of_ours_is_a_recipe(tmp_path: Path) -> None:
@@ -297,3 +269,23 @@ def test_recommend_and_the_interface_of_nemo2_have_one_batch(
         model=model, seq_length=sequence, gpu_memory_gb=memory_gb
     ).generate_configs()
     assert base["data"]["global_batch_size"] == told["model"]["global_batch"]
+
+
+def test_nemotron3_8b_has_a_virtual_stage_for_each_layer() -> None:
+    lists = sizes([1], [4], [1, 2], **product(4, 8))
+    found = configurator(model=_NEMOTRON_8B, global_batch_size=512, **lists)
+    assert [name.rpartition("_vp_")[2] for name in found.generate_configs()[1]] == ["8", "8"]
+
+
+def test_an_object_built_like_nemo_s_recipes_is_one() -> None:
+    class Llama3Config70B:
+        num_layers, hidden_size, num_attention_heads, ffn_hidden_size = 80, 8192, 64, 28672
+
+    recipe = SimpleNamespace(
+        model=SimpleNamespace(config=Llama3Config70B()),
+        trainer=SimpleNamespace(num_nodes=64, devices=8),
+        data=SimpleNamespace(global_batch_size=512, seq_length=4096),
+    )
+    found = AutoConfigurator(recipe, "logs")
+    names = list(found.generate_configs()[1])
+    assert all(name.startswith("llama_70b_64nodes_") for name in names)

@@ -11,38 +11,26 @@ from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.autotuner.sizing import Form
 from autoconf_launch.nemo.configurator.recipe import own_form
 
-_LLAMA2_7B = {
-    "num_layers": 32,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "num_query_groups": 32,
-    "ffn_hidden_size": 11008,
-    "vocab_size": 32000,
-}
-_LLAMA3_8B = {
-    **_LLAMA2_7B,
-    "num_query_groups": 8,
-    "ffn_hidden_size": 14336,
-    "vocab_size": 128256,
-}
-_QWEN2_HALF_B = {
-    "num_layers": 24,
-    "hidden_size": 896,
-    "num_attention_heads": 14,
-    "num_query_groups": 2,
-    "ffn_hidden_size": 4864,
-    "vocab_size": 151936,
-    "share_embeddings_and_output_weights": True,
-}
-_GEMMA2_2B = {
-    "num_layers": 26,
-    "hidden_size": 2304,
-    "num_attention_heads": 8,
-    "num_query_groups": 4,
-    "kv_channels": 256,
-    "ffn_hidden_size": 9216,
-    "vocab_size": 256000,
-}
+
+def shape(
+    layers: int, hidden: int, heads: int, groups: int, ffn: int, vocabulary: int, **more: Any
+) -> dict[str, Any]:
+    return {
+        "num_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_query_groups": groups,
+        "ffn_hidden_size": ffn,
+        "vocab_size": vocabulary,
+        **more,
+    }
+
+
+_LLAMA2_7B = shape(32, 4096, 32, 32, 11008, 32000)
+_LLAMA3_8B = shape(32, 4096, 32, 8, 14336, 128256)
+_TIED = {"share_embeddings_and_output_weights": True}
+_QWEN2_HALF_B = shape(24, 896, 14, 2, 4864, 151936, **_TIED)
+_GEMMA2_2B = shape(26, 2304, 8, 4, 9216, 256000, kv_channels=256)
 _MIXTRAL = {**_LLAMA3_8B, "vocab_size": 32000, "moe_router_topk": 2}
 _EXPERT = 3 * 4096 * 14336 + 4096
 

@@ -21,14 +21,6 @@ def configurator(**arguments: Any) -> AutoConfigurator:
     return AutoConfigurator(**{**start, **arguments})
 
 
-def test_a_limit_takes_the_most_promising() -> None:
-    few, many = (
-        list(configurator(grid="planner", limit_search_runs=limit).generate_configs()[1])
-        for limit in (3, 10)
-    )
-    assert (len(few), many[:3]) == (3, few)
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

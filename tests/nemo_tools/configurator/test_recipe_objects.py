@@ -58,18 +58,6 @@ def as_namespaces(value: Any) -> Any:
     return value
 
 
-def as_class_attributes(value: Any) -> Any:
-    if isinstance(value, dict):
-        return (
-            SimpleNamespace(**value)
-            if "dim" in value or "path" in value
-            else type(
-                "Section", (), {name: as_class_attributes(one) for name, one in value.items()}
-            )()
-        )
-    return value
-
-
 def test_settings_of_a_recipe_stay() -> None:
     found = configurator(_RECIPE)
     base, candidates = found.generate_configs()
@@ -84,13 +72,6 @@ def test_settings_of_a_recipe_stay() -> None:
     spaces = configurator(as_namespaces(_RECIPE))
     assert spaces.generate_configs() == (base, candidates)
     assert not [note for note in spaces.notes if "grid=nemo" not in note]
-
-
-def test_attributes_of_classes_count_as_those_of_instances() -> None:
-    recipe = as_class_attributes({name: one for name, one in _RECIPE.items() if name != "resume"})
-    base, _ = configurator(recipe).generate_configs()
-    assert base["model"]["config"].items() >= _RECIPE["model"]["config"].items()
-    assert base["optim"]["config"]["weight_decay"] == 0.05
 
 
 @dataclass

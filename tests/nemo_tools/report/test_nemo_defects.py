@@ -7,6 +7,7 @@ and in NeMo 2.0 (``nemo/collections/llm/tools/auto_configurator``, main 8cfedd7)
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_8_the_planner_has_what_nvidia_tuned_and_its_own_grid_has_not(
     tmp_path: Path, model: str, nodes: int, sequence: int, batch: int, degrees: str
 ) -> None:
     """NVIDIA's grid misses 21 of the 55 configurations that it ships."""
-    work = {"num_nodes": nodes, "seq_length": sequence, "global_batch_size": batch}
+    work: dict[str, Any] = {"num_nodes": nodes, "seq_length": sequence, "global_batch_size": batch}
     found = AutoConfigurator(
         path_to_logs=tmp_path,
         model=model,
@@ -71,9 +72,10 @@ def _answer(row: BatchRow) -> tuple[int, int | None, int | None]:
 
 def test_k_expert_and_context_ranks_count_in_nemo2_s_candidates_too(tmp_path: Path) -> None:
     """NVIDIA's second check leaves them out here as well."""
-    sizes = {"tensor_parallel_sizes": [2], "pipeline_parallel_sizes": [1]}
+    sizes: dict[str, Any] = {"tensor_parallel_sizes": [2], "pipeline_parallel_sizes": [1]}
     sizes |= {"context_parallel_sizes": [4], "micro_batch_sizes": [8]}
-    work = {"num_nodes": 128, "seq_length": 4096, "global_batch_size": 2048, "grid": "nemo"}
+    work: dict[str, Any] = {"num_nodes": 128, "seq_length": 4096, "grid": "nemo"}
+    work["global_batch_size"] = 2048
     found = AutoConfigurator(path_to_logs=tmp_path, model="llama3-70b", **work, **sizes)
     (name,) = found.generate_configs()[1]
     assert "_tp_2_pp_1_cp_4_ep_1_mbs_8_" in name
