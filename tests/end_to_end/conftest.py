@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +97,16 @@ class Place:
     def results(self) -> Path:
         return self.folder / "autotuning_results"
 
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.results / "summary.json").read_text())
+        return found
+
+    def journal(self, having: str = "") -> list[dict[str, Any]]:
+        """Whole lines of the journal, those with this key; none if there is no journal yet."""
+        path = self.results / "journal.jsonl"
+        lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
+        return [line for line in map(json.loads, lines) if not having or having in line]
+
     def living(self) -> list[int]:
         """Processes that carry the mark and are not zombies."""
         folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
@@ -147,7 +157,11 @@ def clean_place(folder: Path, capfd: pytest.CaptureFixture[str] | None = None) -
     made = Place(folder, uuid.uuid4().hex, capfd)
     made.write_config(SMALL)
     yield made
-    deadline_s = time.monotonic() + 5
-    while made.living() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert made.living() == [], "processes are left behind"
+    wait_until(lambda: not made.living(), "processes are left behind", within_s=5)
+
+
+def wait_until(is_so: Callable[[], bool], otherwise: str, within_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(0.02)

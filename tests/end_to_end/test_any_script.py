@@ -40,7 +40,7 @@ def test_a_plain_loop_is_tuned_by_its_own_argument(place: Place) -> None:
     code, output = place.run("--autotuning=run", *QUICK, *SIZES, SCRIPT, "--batch-size", "4")
     assert code == 0, output
     assert "autoconf-launch: Using --batch-size as the micro-batch" in output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["spaces"][-1]["num_experiments"] >= 2
     assert f"trained with {summary['winner'].rpartition('tmbspg')[2]}" in output
     assert f"{SCRIPT} --batch-size" in (place.results / "cmd_optimal.txt").read_text()
@@ -261,11 +261,8 @@ def test_sizes_that_a_trace_rules_out_are_not_launched(place: Place) -> None:
     code, output = place.here("--autotuning=tune", *QUICK, *words)
     assert code == 0, output
     assert "runs out of memory, so its model is described by a trace" in output
-    lines = [
-        json.loads(line) for line in (place.results / "journal.jsonl").read_text().splitlines()
-    ]
-    started = [line["started"]["name"] for line in lines if "started" in line]
-    records = {line["name"]: line for line in lines if "name" in line}
+    started = [line["started"]["name"] for line in place.journal("started")]
+    records = {line["name"]: line for line in place.journal("name")}
     assert records["z0_gas1_tmbspg2048"]["failure"]["kind"] == "out_of_memory"
     assert started, output
     assert not {"z0_gas1_tmbspg2048", "z0_gas2_tmbspg1024"} & {*started}, output

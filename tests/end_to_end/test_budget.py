@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def test_a_budget_ends_the_whole_command_with_its_profile_run_within_a_tenth(
     assert code == 0, output
     assert whole_s <= 44.0 + 1.0, output  # 1 s: Python's own start and end
     assert "the budget of 40 s has room for" in output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     parts = summary["duration_parts"]
     assert sum(parts.values()) <= whole_s
     assert summary["duration_s"] == pytest.approx(sum(parts.values()), abs=2.0)
@@ -79,6 +78,6 @@ def test_a_batch_that_gains_nothing_is_not_changed(place: Place) -> None:
     words = ("--sample-s=0.03", "--evaluation-s=0")
     code, output = place.run(*flags, knob, SCRIPT, "--batch_size=4", *words)
     assert code == 0, output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["winner"] == "z0_gas1_tmbspg4", output
     assert "learning rate" not in output

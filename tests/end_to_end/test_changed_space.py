@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -25,5 +24,5 @@ def test_lists_that_change_keep_what_was_measured(place: Place) -> None:
     code, output = search(place, [2, 4])
     assert code == 0, output
     assert "1 of 2 earlier trials are used again; 1 not, as micro_batch 1 is no" in output, output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["baseline"] == "z0_gas2_tmbspg2"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Place, Tune
+from .conftest import Place, Tune, wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 LOOP, FAULTY = str(SCRIPTS / "ddp_loop.py"), str(SCRIPTS / "ddp_faulty.py")
@@ -31,8 +30,7 @@ def list_(*sizes: int) -> str:
 
 def records(place: Place) -> dict[int, dict[str, Any]]:
     """Outcome of each trial, by its micro-batch."""
-    lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())
-    found = [line for line in lines if "name" in line and "wall_s" in line]
+    found = [line for line in place.journal("name") if "wall_s" in line]
     return {int(line["name"].rpartition("tmbspg")[2]): line for line in found}
 
 
@@ -58,7 +56,7 @@ def test_run_trains_on_both_ranks_to_the_scripts_own_end(place: Place) -> None:
     words = ("--num_gpus=2", LOOP, "--batch_size=8")
     code, output = run(place, "--autotuning=run", *QUICK, list_(8, 32), *words)
     assert code == 0, output
-    winner = json.loads((place.results / "summary.json").read_text())["winner"]
+    winner = place.summary()["winner"]
     size = int(winner.rpartition("tmbspg")[2])
     assert f"{1024 // size} steps of {size} on 2" in output
     assert f"--batch_size={size}" in (place.results / "cmd_optimal.txt").read_text()
@@ -108,10 +106,7 @@ def test_no_fault_waits_for_the_time_limit(tune: Tune, size: int) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_left_running(tune: Tune) -> None:
-    deadline_s = time.monotonic() + 5
-    while tune.place.living() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert tune.place.living() == []
+    wait_until(lambda: not tune.place.living(), "processes are left behind", within_s=5)
 
 
 @pytest.mark.slow

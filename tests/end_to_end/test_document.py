@@ -41,7 +41,7 @@ def test_a_yaml_file_is_copied_for_each_trial_and_for_the_winner(place: Place) -
     copy = (place.results / f"z0_gas{accumulation}_tmbspg{micro}" / "own.yaml").read_text()
     assert copy == text.replace("size: 2", f"size: {micro}").replace("m: 4", f"m: {accumulation}")
     assert (place.folder / "own.yaml").read_text() == text
-    winner = json.loads((place.results / "summary.json").read_text())["winner"]
+    winner = place.summary()["winner"]
     best = (2, 4) if winner == "z0_gas4_tmbspg2" else (micro, accumulation)
     assert f"trained with {best[0]} {best[1]}" in output
 

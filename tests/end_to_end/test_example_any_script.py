@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -52,6 +51,6 @@ def test_it_is_tuned_with_the_flags_of_its_guide(place: Place) -> None:
     words = ("--num_gpus=1", knob, "train.py", *SMALL, "--batch_size", "4", "--grad_accum", "16")
     code, output = place.run("--autotuning=run", *quick, *words)
     assert code == 0, output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["spaces"][-1]["num_experiments"] >= 3
     assert right(output) > 300

@@ -28,7 +28,7 @@ def test_layouts_beyond_data_parallelism_are_searched_and_the_winner_trains(plac
     code, output = place.run("--autotuning=run", *QUICK, *words)
     assert code == 0, output
     assert "done: 5 steps" in output
-    spaces = {row["tuning_space"] for row in json.loads(summary(place))["spaces"]}
+    spaces = {row["tuning_space"] for row in place.summary()["spaces"]}
     assert spaces & {"tensor", "pipeline", "3d", "context"}
 
 
@@ -50,7 +50,3 @@ def test_its_model_trains_alike_in_every_layout(place: Place, degree: str) -> No
         assert code == 0, output
         losses.append(float(output.rpartition("last loss ")[2].split()[0]))
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-
-
-def summary(place: Place) -> str:
-    return (place.results / "summary.json").read_text()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import Place
+from .conftest import Place, wait_until
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "extension.py")
 
@@ -25,10 +24,7 @@ def in_the_build(place: Place, lock: Path) -> subprocess.Popen[str]:
     """A plain launch, once its compiler runs."""
     (place.folder / "compiler.hangs").touch()
     started = place.start("--num_gpus=1", SCRIPT)
-    until_s = time.monotonic() + 60
-    while not (lock.parent / "build.ninja").exists():
-        assert time.monotonic() < until_s, "it never began to build"
-        time.sleep(0.05)
+    wait_until((lock.parent / "build.ninja").exists, "it never began to build")
     assert lock.exists()
     (place.folder / "compiler.hangs").unlink()
     return started

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from .conftest import Place, Tune
+from .conftest import Place, Tune, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -38,9 +36,7 @@ def tune(tmp_path_factory: pytest.TempPathFactory) -> Tune:
         f"--config={config}",
     )
     output, _ = process.communicate(timeout=300)
-    lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())
-    records = [line for line in lines if "name" in line]
-    by_size = {int(line["name"].rpartition("tmbspg")[2]): line for line in records}
+    by_size = {int(line["name"].rpartition("tmbspg")[2]): line for line in place.journal("name")}
     return Tune(place, process.returncode, output, by_size)
 
 
@@ -95,7 +91,4 @@ def test_a_hang_ends_within_seconds_of_its_deadline(
 
 
 def test_nothing_is_left_running(tune: Tune) -> None:
-    deadline_s = time.monotonic() + 5
-    while tune.place.living() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert tune.place.living() == []
+    wait_until(lambda: not tune.place.living(), "processes are left behind", within_s=5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,9 @@ def test_a_load_during_one_trial_does_not_cost_it_the_choice(
     assert code == 0, output
     assert f"re-measured 1    {LABEL}" in output
     assert f"{LABEL} took " in (place.results / "summary.txt").read_text()
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["winner"] == BEST
-    lines = map(json.loads, (place.results / "journal.jsonl").read_text().splitlines())
-    doubted = [line["again"]["name"] for line in lines if "again" in line and "name" not in line]
+    doubted = [line["again"]["name"] for line in place.journal("again") if "name" not in line]
     assert f"{BEST}_again" in doubted
     code, shown = place.run("show", str(place.results))
     assert code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import SCRIPT, SMALL, Finished, Place, clean_place
+from .conftest import SCRIPT, SMALL, Finished, Place, clean_place, wait_until
 
 SEARCHED = {**SMALL, "autotuning": {"enabled": True, "tuner_type": "gridsearch"}}
 
@@ -27,8 +26,7 @@ def sound_tune(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
 
 def names(place: Place) -> list[str]:
     """Names of the recorded trials, in order."""
-    lines = (place.results / "journal.jsonl").read_text().splitlines()
-    return [line["name"] for line in map(json.loads, lines) if "name" in line]
+    return [line["name"] for line in place.journal("name")]
 
 
 def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: Finished) -> None:
@@ -59,7 +57,7 @@ def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: F
         "stderr.log",
     }
     assert (place.folder / "autotuning_exps" / "z0_gas4_tmbspg1.json").exists()
-    assert json.loads((place.results / "summary.json").read_text())["soak"] is None
+    assert place.summary()["soak"] is None
 
 
 def test_the_word_error_on_stderr_is_no_failure(sound_tune: Finished) -> None:
@@ -128,11 +126,7 @@ def test_after_kill_9_the_same_command_goes_on_and_measures_nothing_twice(place:
         "config.json",
     )
     first = place.start(*command)
-    journal = place.results / "journal.jsonl"
-    deadline_s = time.monotonic() + 60
-    while not journal.exists() or len(names(place)) < 1:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(lambda: bool(names(place)), "nothing was measured")
     first.kill()
     first.communicate(timeout=10)
     before = names(place)
@@ -149,10 +143,7 @@ HANGING = ("--autotuning=tune", str(SCRIPT), "--config", "config.json")
 def hang(place: Place) -> subprocess.Popen[str]:
     """A tune once its profile run hangs."""
     started = place.start(*HANGING, fault="hang")
-    deadline_s = time.monotonic() + 30
-    while len(place.living()) < 3:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(lambda: len(place.living()) >= 3, "no rank was started")
     return started
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .conftest import SCRIPT, SMALL, Finished, Place, clean_place
+from .conftest import SCRIPT, SMALL, Finished, Place, clean_place, wait_until
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="two trials need two cores"
@@ -62,17 +59,11 @@ def tune(place: Place, *flags: str) -> str:
     return output
 
 
-def journal(place: Place) -> list[dict[str, Any]]:
-    lines = (place.results / "journal.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def names(place: Place, kind: str) -> list[str]:
     """Names of ``started`` lines, ``final`` ones or plain records."""
-    lines = journal(place)
     if kind == "record":
-        return [line["name"] for line in lines if "name" in line]
-    return [line[kind]["name"] for line in lines if kind in line]
+        return [line["name"] for line in place.journal("name")]
+    return [line[kind]["name"] for line in place.journal(kind)]
 
 
 def tell(place: Place, trial: str) -> list[str]:
@@ -82,14 +73,14 @@ def tell(place: Place, trial: str) -> list[str]:
 
 def launches(place: Place) -> list[tuple[str, int]]:
     """Name and number of each launch after the search that was recorded."""
-    lines = [line.get("final") or line.get("soak") for line in journal(place)]
+    lines = [line.get("final") or line.get("soak") for line in place.journal()]
     return [(line["name"], line["attempt"]) for line in lines if line]
 
 
 def most_at_once(place: Place, of: str = "") -> int:
     """The longest run of starts without an end between them; ``record``: only in the search."""
     running, most = set[str](), 0
-    for line in journal(place):
+    for line in place.journal():
         if "started" in line and not (of and line["started"]["name"].endswith("_final")):
             running.add(line["started"]["name"])
         ended = line.get("final") or line.get("again") or line
@@ -109,16 +100,19 @@ def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(tuned: Fini
     assert not first & second
 
 
-def test_the_best_are_measured_again_alone_and_so_is_the_winner(tuned: Finished) -> None:
+def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
+    tuned: Finished,
+) -> None:
     telling = tuned.place
     cores = len(os.sched_getaffinity(0))
-    (soak,) = names(telling, "soak")
-    for name in {*names(telling, "final"), soak}:
+    for name in set(names(telling, "final")):
         started, threads = tell(telling, name)
         assert started.split()[0] == "forked"
         assert len(started.split()) == 1 + cores
         assert threads == f"threads {cores}"
-    summary = json.loads((telling.results / "summary.json").read_text())
+    (soak,) = names(telling, "soak")
+    assert tell(telling, soak)[0].startswith("spawned")
+    summary = telling.summary()
     assert summary["spaces"][-1]["num_experiments"] == 3
     assert f"{summary['winner']}_soak" == soak
 
@@ -128,11 +122,7 @@ def test_after_kill_9_nothing_is_measured_twice(telling: Place) -> None:
     two = "--max-parallel-trials=2"
     argv = ("--autotuning=tune", "--num_gpus=1", two, "telling.py", "--config", "config.json")
     first = telling.start(*argv)
-    path = telling.results / "journal.jsonl"
-    deadline_s = time.monotonic() + 60
-    while not path.exists() or not names(telling, "final"):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(lambda: bool(names(telling, "final")), "nothing was measured again")
     first.kill()
     first.communicate(timeout=10)
     tune(telling, two)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Place
+from .conftest import Place, wait_until
 
 
 def script(place: Place, text: str) -> str:
@@ -74,7 +74,7 @@ def test_signals_pass_through_to_the_ranks(place: Place, number: signal.Signals)
         "time.sleep(60)\n"
     )
     process = place.start(script(place, text))
-    wait_for(place.folder / "ready")
+    wait_until((place.folder / "ready").exists, "no rank is ready")
     process.send_signal(number)
     output, _ = process.communicate(timeout=20)
     assert process.returncode == 40 + number, output
@@ -223,7 +223,7 @@ def test_a_saved_pid_takes_signals_and_is_removed_in_the_end(place: Place) -> No
         "time.sleep(60)\n"
     )
     process = place.start("--save_pid", script(place, text))
-    wait_for(place.folder / "ready")
+    wait_until((place.folder / "ready").exists, "no rank is ready")
     path = Path(tempfile.gettempdir()) / f"{process.pid}.ds"
     os.kill(int(path.read_text()), signal.SIGTERM)
     process.communicate(timeout=20)
@@ -241,10 +241,3 @@ def test_a_foreign_config_is_left_alone(place: Place) -> None:
     place.write_config({"layers": [1, 2]})
     text = "import sys; sys.exit(sys.argv[-1] != 'config.json')"
     assert place.here(script(place, text), "--config", "config.json")[0] == 0
-
-
-def wait_for(path: Path, timeout_s: float = 20.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not path.exists():
-        assert time.monotonic() < deadline_s, f"{path.name} did not appear"
-        time.sleep(0.02)

@@ -7,12 +7,11 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import Place
+from .conftest import Place, wait_until
 
 TOKEN = 'it\'s "a" $TOKEN'
 SCRIPT = (Path(__file__).parent / "scripts" / "plain_loop.py").read_text().replace("4096", "256")
@@ -126,14 +125,11 @@ def test_a_killed_and_continued_tune_shows_no_secret_of_the_environment(
     flags = (*(flag for flag in TUNE if "budget" not in flag), knob)
     words = (*flags, script, "--batch-size=4", "--hf_token", "PLANT-argument")
     tune = place.start(*words)
-    deadline_s = time.monotonic() + 60
-    while not (place.folder / "hung").exists() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    wait_until((place.folder / "hung").exists, "the trial never hung")
     require_hidden(place, "")
     tune.kill()
     screen, _ = tune.communicate()
-    while place.living() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    wait_until(lambda: not place.living(), "processes are left behind")
     require_hidden(place, screen)
     log = (place.results / "z0_gas1_tmbspg8" / "stdout.log").read_text()
     assert log.startswith("${HUB_TOKEN}\n{")

@@ -21,7 +21,7 @@ import pytest
 from autoconf_launch.autotuner.space import decode_record
 from autoconf_launch.launcher.report import label
 
-from .conftest import COMMAND, SCRIPT, Place
+from .conftest import COMMAND, SCRIPT, Place, wait_until
 
 TUNE = ("--autotuning=tune", "--tuner-num-trials=1", str(SCRIPT), "--config", "config.json")
 SHOW_CURSOR, HIDE_CURSOR, UP = "\x1b[?25h", "\x1b[?25l", "\x1b[1A"
@@ -127,15 +127,11 @@ def test_a_failing_baseline_ends_with_its_sentence(place: Place, terminal: Termi
 
 def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> None:
     tune = place.start("--soak-steps=0", *TUNE)
-    deadline_s = time.monotonic() + 60
-    while not (place.results / "journal.jsonl").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    wait_until((place.results / "journal.jsonl").exists, "there is no journal")
     state = json.loads(place.here("show", str(place.results), "--json")[1])["state"]
     code, output = place.here("show", "--follow", str(place.results))
     tune.communicate(timeout=20)
-    lines = (place.results / "journal.jsonl").read_text().splitlines()
-    records = [decode_record(line) for line in map(json.loads, lines) if "name" in line]
+    records = [decode_record(line) for line in place.journal("name")]
     expected = [label(record.trial.candidate) for record in records]
     assert (code, state) == (0, "running"), output
     shown = [line.split("  ") for line in output.splitlines() if "] trial " in line]
@@ -147,10 +143,7 @@ def test_following_a_tune_shows_its_trials_and_ends_with_it(place: Place) -> Non
 @pytest.mark.slow
 def test_following_on_a_terminal_draws_the_same_table(place: Place, terminal: Terminal) -> None:
     tune = place.start("--soak-steps=5", *TUNE)
-    deadline_s = time.monotonic() + 60
-    while not (place.results / "journal.jsonl").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    wait_until((place.results / "journal.jsonl").exists, "there is no journal")
     terminal.start(place, "show", "--follow", str(place.results))
     assert terminal.read_to_end() == 0, terminal.text
     tune.communicate(timeout=20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def own(place: Place, *flags: str, micro_batches: Any, words: tuple[str, ...] = 
 def assert_small_is_taken(place: Place, output: str) -> None:
     assert "z0_gas1_tmbspg64 failed its verification run (out_of_memory: " in output
     assert "the evaluation that followed optimizer step 12" in output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["winner"] == "z0_gas1_tmbspg4", output
     assert list(place.folder.rglob("*.pt")) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def test_who_has_no_memory_for_its_evaluation_gives_way_to_a_safer_one(place: Pl
     assert code == 0, output
     assert "z0_gas1_tmbspg64 failed its verification run (out_of_memory: " in output
     assert "the evaluation that followed optimizer step 9" in output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     assert summary["winner"] == "z0_gas1_tmbspg4", output
 
 

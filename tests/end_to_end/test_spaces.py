@@ -14,8 +14,7 @@ ONE_MICRO_BATCH = {**SMALL, "gradient_accumulation_steps": 1}
 
 
 def records(place: Place) -> list[dict[str, Any]]:
-    lines = (place.results / "journal.jsonl").read_text().splitlines()
-    return [line for line in map(json.loads, lines) if "candidate" in line and "wall_s" in line]
+    return [line for line in place.journal("candidate") if "wall_s" in line]
 
 
 def test_a_tuning_space_is_searched_and_really_applied(place: Place) -> None:

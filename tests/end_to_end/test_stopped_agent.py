@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import Place
+from .conftest import Place, wait_until
 
 HANGS = """
 import argparse, time
@@ -32,10 +31,7 @@ def with_stopped_agent(place: Place, *flags: str) -> subprocess.Popen[str]:
     """A tune once its profile run hangs, with its agent stopped."""
     (place.folder / "hangs.py").write_text(HANGS)
     started = place.start("--autotuning=tune", "--num_gpus=1", *flags, "hangs.py")
-    until_s = time.monotonic() + 60
-    while not (place.folder / "trains").exists():
-        assert time.monotonic() < until_s, "it never trained"
-        time.sleep(0.05)
+    wait_until((place.folder / "trains").exists, "it never trained")
     (agent,) = (pid for pid in place.living() if b"agent.py" in command_of(pid))
     os.kill(agent, signal.SIGSTOP)
     return started

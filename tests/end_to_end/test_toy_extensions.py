@@ -31,7 +31,7 @@ def test_a_tune_runs_its_trials_by_the_engine_of_another_package(
     code, output = place.tune("--launcher=toy", "--budget=1trials")
     assert code == 0, output
     assert "The toy engine is at work (toy)." in output
-    summary = json.loads((place.results / "summary.json").read_text())
+    summary = place.summary()
     devices = json.loads((place.results / "env.json").read_text())["devices"]
     assert summary["winner"] is not None
     assert [device["host"] for device in devices] == ["toy"]
@@ -43,7 +43,7 @@ def test_a_tune_proposes_by_the_strategy_of_another_package(
     install(place, monkeypatch, "[autoconf_launch.strategy]\ntoy = toy_strategy:Toy\n")
     code, output = place.tune("--tuner-type=toy", "--tuner-num-trials=1")
     assert code == 0, output
-    assert json.loads((place.results / "summary.json").read_text())["winner"] is not None
+    assert place.summary()["winner"] is not None
 
 
 def test_a_strategy_that_cannot_be_made_is_refused_in_one_sentence(

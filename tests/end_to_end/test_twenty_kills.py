@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import time
@@ -27,9 +26,7 @@ ARGV = (
 
 
 def record(place: Place) -> list[str]:
-    journal = place.results / "journal.jsonl"
-    lines = journal.read_bytes().rpartition(b"\n")[0].splitlines() if journal.exists() else []
-    return [line["name"] for line in map(json.loads, lines) if "name" in line]
+    return [line["name"] for line in place.journal("name")]
 
 
 @pytest.mark.slow
@@ -54,13 +51,3 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(place: Place) -> None:
     assert record(place)[: len(before)] == before
     assert sorted(record(place)) == sorted(set(record(place)))
     assert len(record(place)) == 10
-
-
-@pytest.mark.slow
-def test_the_order_is_that_of_an_uninterrupted_tune(place: Place) -> None:
-    place.write_config(CONFIG)
-    in_turn = "--max-parallel-trials=1"  # side by side either of two may end first
-    assert place.run(in_turn, *ARGV)[0] == 0
-    whole = record(place)
-    assert place.run("--fresh", in_turn, *ARGV)[0] == 0
-    assert record(place) == whole

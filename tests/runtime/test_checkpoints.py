@@ -60,23 +60,28 @@ def test_the_losses_go_on_under_another_layout(
         assert interrupted == pytest.approx(wanted, abs=1e-5), layouts
 
 
-LAYOUTS: list[dict[str, Any]] = [
-    {"model": "mixtral", "expert": 2, "stage": 3},
-    {"model": "llama", "tensor": 2, "stage": 3},
-    {"model": "gemma", **STAGED, "stage": 3},
-    {"model": "own_deep", **INTERLEAVED, "tensor": 2},
-]
-
-
+@pytest.mark.parametrize(
+    ("ranks", "layouts"),
+    [
+        (2, [{**EXPERT, "stage": 3}, {"model": "gemma", **STAGED}]),
+        (
+            4,
+            [
+                {"model": "llama", **TENSOR, "stage": 3},
+                {"model": "own_deep", **INTERLEAVED, **TENSOR},
+            ],
+        ),
+    ],
+)
 def test_whole_weights_are_those_that_a_model_in_one_process_loads(
-    launch: Callable[..., Any], tmp_path: Path
+    ranks: int, layouts: list[dict[str, Any]], launch: Callable[..., Any], tmp_path: Path
 ) -> None:
-    ended = launch("whole_weights.py", json.dumps(LAYOUTS), str(tmp_path), ranks=4)
+    ended = launch("whole_weights.py", json.dumps(layouts), str(tmp_path), ranks=ranks)
     assert set(ended.exit_codes) == {0}, ended.errors
     losses = json.loads(ended.outputs[0].splitlines()[-1])  # libraries may say something before
     batch = models.batches(2)[1]
     for number, expected in enumerate(losses):
-        family = LAYOUTS[number]["model"]
+        family = layouts[number]["model"]
         if family.startswith("own"):
             model = models.build(family)
             path = tmp_path / str(number) / "pytorch_model.bin"

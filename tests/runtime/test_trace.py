@@ -14,7 +14,7 @@ from autoconf_launch.runtime.model import first_samples
 from autoconf_launch.runtime.profile import trace_model
 from autoconf_launch.runtime.profile.describe import describe
 
-SHORT, LONG = 3, 6
+SHORT, LONG = 3, 5
 TOKENS = 2048
 SEVEN_BILLION = (6.5e9, 7.5e9)
 

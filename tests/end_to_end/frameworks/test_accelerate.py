@@ -45,15 +45,6 @@ def test_trials_tell_no_tracker_and_leave_nothing(plain: Run, by_its_launcher: R
     assert by_its_launcher.left() == set()
 
 
-def test_one_rank_out_of_memory_ends_the_trial_and_not_the_tune(launched: LaunchIt) -> None:
-    flags = ("--autotuning=tune", "--num_gpus=2", *ONE_AT_A_TIME, LARGER)
-    cpu = {"ACCELERATE_USE_CPU": "true"}
-    run = launched(*flags, *WORDS, "--greedy_from", "8", variables=cpu)
-    assert run.code == 0, run.output
-    assert run.failure("z0_gas1_tmbspg8")["kind"] == "out_of_memory"
-    assert run.failure("z0_gas1_tmbspg8")["detail"].startswith("rank 1: ")
-
-
 def test_ranks_that_accelerate_does_not_join_are_found_out(launched: LaunchIt) -> None:
     run = launched("--autotuning=tune", "--num_gpus=2", *ONE_AT_A_TIME, LARGER, *WORDS)
     assert run.code == 3, run.output

@@ -48,14 +48,6 @@ def test_trials_leave_neither_logs_nor_checkpoints(own_flags: Run, by_cli: Run) 
     assert versions == {"version_0"}, "of the training alone"
 
 
-def test_one_rank_out_of_memory_ends_the_trial_and_not_the_tune(launched: LaunchIt) -> None:
-    flags = ("--autotuning=tune", "--num_gpus=2", *ONE_AT_A_TIME, LARGER)
-    run = launched(*flags, *OWN, "--devices", "2", "--greedy_from", "8")
-    assert run.code == 0, run.output
-    assert run.failure("z0_gas1_tmbspg8")["kind"] == "out_of_memory"
-    assert run.failure("z0_gas1_tmbspg8")["detail"].startswith("rank 1: ")
-
-
 def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: LaunchIt) -> None:
     run = launched("--autotuning=tune", "--num_gpus=2", *WITH_SOAK, TODAY, *OWN, "--devices", "2")
     assert run.code == 0, run.output
@@ -70,15 +62,3 @@ def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
     assert run.code == 0, run.output
     assert "Exercised: 2 checkpoints (" in run.output
     assert (run.checkpoints(), run.left()) == ([], set())
-
-
-def test_mapped_arguments_of_a_cli_need_not_be_given(launched: LaunchIt) -> None:
-    mapped = (
-        "--arg=train_micro_batch_size_per_gpu=--data.batch_size",
-        "--arg=gradient_accumulation_steps=--trainer.accumulate_grad_batches",
-    )
-    smaller = "--knob=train_micro_batch_size_per_gpu=[2]"
-    run = launched("--autotuning=tune", "--num_gpus=1", *ONE_AT_A_TIME, smaller, *mapped, *FIT)
-    assert run.code == 0, run.output
-    assert as_asked(run), run.output
-    assert {name for name, _ in run.ranks()} >= {"z0_gas1_tmbspg4", "z0_gas2_tmbspg2"}

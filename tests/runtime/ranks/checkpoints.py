@@ -27,12 +27,12 @@ WARMUP = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.05, "warmup_num_step
 
 
 @cache
-def uninterrupted(model: str) -> list[float]:
+def plain_losses(model: str) -> list[float]:
     engine = engine_of({"model": model})
     return [float(engine.step(share(engine, batch))) for batch in batches(STEPS)]
 
 
-def in_turn(layouts: list[dict[str, Any]], folder: str) -> list[float]:
+def losses_in_turn(layouts: list[dict[str, Any]], folder: str) -> list[float]:
     """Losses of the first layout's ``BEFORE`` steps and one step of each other layout."""
     found: list[float] = []
     for number, layout in enumerate(layouts):
@@ -60,6 +60,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     answers = []
     for number, layouts in enumerate(json.loads(sys.argv[1])):
-        found = in_turn(layouts, f"{sys.argv[2]}/{number}")
-        answers.append((uninterrupted(layouts[0].get("model", MODEL)), found))
+        found = losses_in_turn(layouts, f"{sys.argv[2]}/{number}")
+        answers.append((plain_losses(layouts[0].get("model", MODEL)), found))
     sys.stdout.write(json.dumps(answers))

@@ -2,7 +2,6 @@
 # mypy: ignore-errors
 
 import argparse
-import os
 
 import torch
 from accelerate import Accelerator
@@ -15,7 +14,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--eval_batch_size", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--greedy_from", type=int, default=0)
     parser.add_argument("--with_tracking", action="store_true")
     parser.add_argument("--validate", action="store_true")
     return parser.parse_args()
@@ -44,12 +42,6 @@ def main() -> None:
         torch.nn.ReLU(),
         torch.nn.Linear(arguments.hidden, 8),
     )
-    if arguments.greedy_from and os.environ.get("RANK") == "1":
-        model.register_forward_pre_hook(
-            lambda module, inputs: (
-                torch.empty(2**50) if len(inputs[0]) >= arguments.greedy_from else None
-            )
-        )
     data = TensorDataset(torch.randn(512, 32), torch.randint(0, 8, (512,)))
     loader = DataLoader(data, batch_size=arguments.batch_size, shuffle=True)
     few = DataLoader(TensorDataset(*data[:128]), batch_size=arguments.eval_batch_size)

@@ -3,7 +3,6 @@
 # ruff: noqa: T201
 
 import argparse
-import os
 
 import lightning as L
 import torch
@@ -37,17 +36,10 @@ def main() -> None:
     parser.add_argument("--accumulate_grad_batches", type=int, default=1)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--max_epochs", type=int, default=1)
-    parser.add_argument("--greedy_from", type=int, default=0)
     parser.add_argument("--devices", type=int, default=1)
     arguments = parser.parse_args()
     L.seed_everything(0)
     model = Classifier(arguments.hidden)
-    if arguments.greedy_from and os.environ.get("RANK") == "1":
-        model.net.register_forward_pre_hook(
-            lambda module, inputs: (
-                torch.empty(2**50) if len(inputs[0]) >= arguments.greedy_from else None
-            )
-        )
     data = TensorDataset(torch.randn(512, 32), torch.randint(0, 8, (512,)))
     loader = DataLoader(data, batch_size=arguments.batch_size, shuffle=True)
     trainer = L.Trainer(
