@@ -46,7 +46,8 @@ ANSWERS_WITHIN_S = 60.0
 """Seconds from a request to the agent's first word, with the start of the fork server."""
 
 _BOOT = (
-    "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
+    "import gc, sys; gc.disable(); "  # enabled again after all imports
+    "sys.path[:] = filter(None, sys.path); "  # no module from the current folder
     # the socket is not read while torch is imported
     "import ctypes, os; p = sys.platform == 'linux' and ctypes.CDLL(None).prctl; "
     f"p and p({agent.PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0); "
