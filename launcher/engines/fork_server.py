@@ -46,7 +46,8 @@ ANSWERS_WITHIN_S = 60.0
 """Seconds from a request to the agent's first word, with the start of the fork server."""
 
 _BOOT = (
-    "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
+    "import gc, sys; gc.disable(); "  # enabled again after all imports
+    "sys.path[:] = filter(None, sys.path); "  # no module from the current folder
     # the socket is not read while torch is imported
     "import ctypes, os; p = sys.platform == 'linux' and ctypes.CDLL(None).prctl; "
     f"p and p({agent.PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0); "
@@ -184,8 +185,13 @@ class ForkServerEngine(LocalEngine):
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
         job = LocalJob(plan, **self._times_s)
-        self._start(job, self._fork if _can_be_forked(plan) else self._spawn)
+        forks = _can_be_forked(plan) and not self._verifies_as_started(plan)
+        self._start(job, self._fork if forks else self._spawn)
         return job
+
+    def _verifies_as_started(self, plan: LaunchPlan) -> bool:
+        """True for a verification run of an external script, which starts like its training."""
+        return bool(self._imports) and plan.task is not None and plan.task.soak
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """See :meth:`LocalEngine.poll`; a job that a fork server did not start is spawned now."""
