@@ -320,6 +320,17 @@ def test_a_fork_of_an_external_script_is_probed_as_a_new_interpreter_is(cold: Nu
     assert (cold.folder / "stdout.log").read_text() == "True 1\nTrue True\n"
 
 
+def test_the_verification_run_of_an_external_script_starts_like_its_training(
+    cold: Nursery,
+) -> None:
+    plan = cold.plan(FORKED)
+    assert plan.task is not None
+    verification = replace(plan, task=replace(plan.task, soak=True))
+    assert cold.was_forked(verification)
+    cold.backend._imports = ("torch",)
+    assert not cold.was_forked(verification)
+
+
 def test_an_early_server_forks_the_first_launch_with_its_variables(cold: Nursery) -> None:
     with early_fork_server(cold.backend._variables, str(cold.folder), ()):
         (early,) = fork_server._EARLY
