@@ -60,18 +60,6 @@ def test_a_script_that_ignores_its_argument_is_found_out(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_knob_that_the_script_rejects_shows_the_scripts_own_usage_error(place: Place) -> None:
-    text = Path(SCRIPT).read_text().replace("argparse.Arg", "vars(argparse)['Arg")
-    script = place.folder / "unread.py"
-    script.write_text(text.replace("Parser()", "Parser']()"))
-    words = ("--knob=--nope=[2]", str(script), "--batch-size", "4")
-    code, output = place.run("--autotuning=tune", *QUICK, *words)
-    assert code == 0, output
-    assert "unread.py: error: unrecognized arguments: --nope 2" in output
-    assert "crashed: rank 0 ended with exit code 2 (as of a script that refuses its" in output
-
-
-@pytest.mark.slow
 def test_a_switch_with_an_opposite_is_turned_off_by_it(place: Place) -> None:
     script = place.folder / "either.py"
     either = "action=argparse.BooleanOptionalAction, default=True"
