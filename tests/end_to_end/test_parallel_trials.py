@@ -100,18 +100,15 @@ def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(tuned: Fini
     assert not first & second
 
 
-def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
-    tuned: Finished,
-) -> None:
+def test_the_best_are_measured_again_and_the_winner_verified_alone(tuned: Finished) -> None:
     telling = tuned.place
     cores = len(os.sched_getaffinity(0))
-    for name in set(names(telling, "final")):
+    (soak,) = names(telling, "soak")
+    for name in {*names(telling, "final"), soak}:
         started, threads = tell(telling, name)
         assert started.split()[0] == "forked"
         assert len(started.split()) == 1 + cores
         assert threads == f"threads {cores}"
-    (soak,) = names(telling, "soak")
-    assert tell(telling, soak)[0].startswith("spawned")
     summary = telling.summary()
     assert summary["spaces"][-1]["num_experiments"] == 3
     assert f"{summary['winner']}_soak" == soak
