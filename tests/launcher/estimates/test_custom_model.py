@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from autoconf_launch.autotuner.sizing import ChosenModel, Family, ModelQuestion, choose_model
+from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.estimates import custom_model
 from autoconf_launch.tuning_spaces import generation_of, shipped_base_config, tables
 
@@ -64,3 +65,9 @@ def test_another_batch_is_no_longer_a_table_s(tmp_path: Path) -> None:
     found = custom_model(table, written(tmp_path, {"model": {"global_batch_size": 96}}))
     assert table.batch.note
     assert (found.batch.global_batch, found.batch.note) == (96, "")
+
+
+def test_a_number_that_is_none_is_said_with_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, {"model": {"num_layers": 0}})
+    with pytest.raises(ConfigError, match=r"mine\.yaml: num_layers is 0"):
+        custom_model(of_table("gpt3", 5), file)

@@ -46,25 +46,28 @@ def planned_on(cluster: str, model: str = "gpt2-xl", tokens: int | None = None) 
     return plan(model=model, cluster=cluster, seq=1024, global_batch=64, tokens=tokens, top=1)
 
 
-def page_of(command: tuple[str, ...], folder: Path) -> Path:
-    """The page in place of an older one; with ``--json`` only the document is printed."""
+def page_of(folder: Path, *command: str) -> tuple[Path, str]:
+    """The page in place of an older one, and what is printed."""
     path, printed = folder / "page.html", StringIO()
     path.write_text("an older page")
     with redirect_stdout(printed):
-        assert main([*command, "--json", "--html", str(path)]) == OK
-    assert json.loads(printed.getvalue())
+        assert main([*command, "--html", str(path)]) == OK
     assert "<html" in path.read_text()
-    return path
+    return path, printed.getvalue()
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return page_of(PLAN, tmp_path_factory.mktemp("plan"))
+    path, printed = page_of(tmp_path_factory.mktemp("plan"), *PLAN, "--json")
+    assert json.loads(printed)["best"], "only the document is printed"
+    return path
 
 
 @pytest.fixture(scope="module")
 def recommended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return page_of(RECOMMEND, tmp_path_factory.mktemp("recommend"))
+    path, printed = page_of(tmp_path_factory.mktemp("recommend"), *RECOMMEND)
+    assert printed.endswith(f"\nWritten: {path}\n")
+    return path
 
 
 def test_a_plan_has_its_text_and_each_layouts_step_and_memory(planned: Path) -> None:
