@@ -53,9 +53,9 @@ class OwnSources:
 
 
 def leading_imports(text: str) -> tuple[str, ...]:
-    """What a script imports before anything else, as ``module`` or ``module:name``.
+    """The imports of a script that precede all else, as ``module`` or ``module:name``.
 
-    It ends before the first statement that may change a later import, or that imports something
+    They end before the first statement that may change a later import, or that imports something
     else than known packages and the standard library; the latter's modules are left out. Empty if
     torch is not imported by then.
     """
