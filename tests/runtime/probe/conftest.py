@@ -187,7 +187,7 @@ def probed(probe_fork_server: ForkServer, tmp_path_factory: pytest.TempPathFacto
         more: dict[str, str] | None = None,
         **task: Any,
     ) -> Ended:
-        folder = tmp_path_factory.mktemp("probed")
+        folder = trial_folder(tmp_path_factory, "probed")
         asked, variables = asked_of(folder, **task)
         left = probe_fork_server.launch(
             Order(
@@ -214,7 +214,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Probed:
 
     @remember
     def run(*command: str, more: dict[str, str] | None = None, **task: Any) -> Ended:
-        asked, variables = asked_of(tmp_path_factory.mktemp("launched"), **task)
+        asked, variables = asked_of(trial_folder(tmp_path_factory, "launched"), **task)
         ended = subprocess.run(
             command,
             env={**os.environ, "OMP_NUM_THREADS": "1", **variables, **(more or {})},
@@ -241,6 +241,13 @@ def remember(run: Probed) -> Probed:
         return ended[key]
 
     return once
+
+
+def trial_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A trial's folder without siblings, whose notes would keep folders in place."""
+    folder = factory.mktemp(name) / "trial"
+    folder.mkdir()
+    return folder
 
 
 def asked_of(folder: Path, **task: Any) -> tuple[RankTask, dict[str, str]]:
