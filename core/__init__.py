@@ -144,8 +144,11 @@ from .workload import (
     Framework,
     FrozenPart,
     FrozenPasses,
+    GradientSum,
+    Loss,
     Optimizer,
     Software,
+    States,
     WeightFormat,
     Workload,
 )

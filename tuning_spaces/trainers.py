@@ -12,9 +12,11 @@ from autoconf_launch.autotuner.cost import AUTO_TRAINER, Abilities, TrainerHabit
 from autoconf_launch.core import (
     ConfigError,
     Framework,
+    Loss,
     Offload,
     Precision,
     Software,
+    States,
     nearest_known,
 )
 
@@ -34,7 +36,12 @@ def _whole_row(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, An
 def _habits(row: Mapping[str, Any]) -> TrainerHabits:
     zero = {int(stage): words for stage, words in row["zero"].items()}
     return TrainerHabits(
-        software=Software(framework=Framework(row["framework"]), **row.get("software", {})),
+        software=Software(
+            framework=Framework(row["framework"]),
+            states=States(row["states"][0]),
+            loss=Loss(row["losses"][0]),
+            **row.get("software", {}),
+        ),
         sequence_parallel=row.get("sequence_parallel", False),
         tf32=row.get("tf32", False),
         checked=frozenset(row.get("checked", ())),
@@ -49,6 +56,9 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
             precisions=frozenset(map(Precision, row["precisions"])),
             eight_bit_states=row.get("eight_bit_states", False),
             adapters=row.get("adapters", False),
+            states=frozenset(map(States, row["states"])),
+            losses=frozenset(map(Loss, row["losses"])),
+            in_backward=row.get("in_backward", False),
         ),
     )
 

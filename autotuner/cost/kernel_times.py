@@ -126,11 +126,12 @@ class Roofline:
         weights = updated_weights(layouts, self.workload) * trained_share(self.workload)
         memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
         on_device = weights * update_traffic_bytes(self.workload, physics) / memory
-        if not layouts.offload_C.any():
+        away_C = layouts.are_states_away_C
+        if not away_C.any():
             return np.asarray(on_device)
         per_rank = physics.host_bytes_per_s / machine.gpus_per_node
         each_s = _HOST_STATE_BYTES / per_rank + 6.0 / physics.host_link_bytes_per_s
-        return np.asarray(np.where(layouts.offload_C, weights * each_s, on_device))
+        return np.asarray(np.where(away_C, weights * each_s, on_device))
 
 
 def update_traffic_bytes(workload: Workload, physics: Physics) -> float:

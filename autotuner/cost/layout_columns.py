@@ -95,6 +95,17 @@ class LayoutColumns:
         return np.asarray(np.maximum(1, self.shards_C // self.expert_C), np.int64)
 
     @property
+    def are_states_away_C(self) -> Bools:
+        """True if the optimizer's state is in host memory."""
+        away = [OFFLOAD_CODES[one] for one in (Offload.OPTIMIZER, Offload.PARAMETERS)]
+        return np.asarray(np.isin(self.offload_C, away), np.bool_)
+
+    @property
+    def are_activations_away_C(self) -> Bools:
+        """True if activations wait for the backward pass in host memory."""
+        return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.ACTIVATIONS], np.bool_)
+
+    @property
     def are_weights_away_C(self) -> Bools:
         """True if the weights are in host memory, too."""
         return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)

@@ -17,6 +17,7 @@ import numpy as np
 from autoconf_launch.core import ModelSpec, Recompute, Workload
 
 from ..space import Bools, CandidateTable, Floats, Ints
+from .fitting import moved_activation_bytes
 from .hardware import (
     ALL_REDUCE,
     DEFAULT_PHYSICS,
@@ -165,6 +166,23 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
 
 
+def activation_transfer_s(
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
+) -> Floats:
+    """Offloaded activations on the host link, beyond the pass that hides each direction.
+
+    ``busy_s_C`` is a micro-batch's time on a stage. Source: github.com/pytorch/torchtune
+    torchtune/training/_activation_offloading.py copies in a separate stream.
+    """
+    if not layouts.are_activations_away_C.any():
+        return np.zeros(())
+    moved_C = moved_activation_bytes(layouts, workload)
+    once_s_C = moved_C / machine.physics.host_link_bytes_per_s
+    forward_s_C = np.maximum(0.0, once_s_C - (1.0 - BACKWARD) * busy_s_C)
+    backward_s_C = np.maximum(0.0, once_s_C - BACKWARD * busy_s_C)
+    return np.asarray((forward_s_C + backward_s_C) * layouts.accumulation_C)
+
+
 def runtime_exchange_s(
     table: CandidateTable, workload: Workload, network: Network, micro_batch_s_C: Floats
 ) -> Floats:
@@ -267,6 +285,7 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
         def exchange(busy_s_C: Floats) -> Iterator[Floats]:
             yield gradient_exchange_s(columns, workload, machine, busy_s_C)
             yield offload_transfer_s(columns, workload, machine)
+            yield activation_transfer_s(columns, workload, machine, busy_s_C)
 
         sends = _stage_sends(columns, workload, machine)
         parts = _combine(columns, kernels, exchange, sends=sends)
