@@ -110,8 +110,9 @@ class Software:
         passing_gradient_bytes: of a gradient of one backward pass, all of which are kept until
             they are added to the sum, in buckets besides if there are replicas; 0: each is added
             at once.
-        keeps_gate: a gated MLP keeps its activation function's output, too, as a product of its
-            own kernel does.
+        keeps_gate: a gated MLP keeps its activation function's output, too, as a product in
+            a separate kernel does.
+        overwrites_mlp: gradients inside an MLP are written over its activations.
         keeps_gathered: products keep their inputs as gathered from the parts of a sequence.
         layers_in_flight: layers' activations beyond a stage's for each micro-batch in a pipeline.
         states: formats of weights, gradients and moments; None: the framework's.
@@ -131,6 +132,7 @@ class Software:
     gradient_bytes: float | None = None
     passing_gradient_bytes: float = 0.0
     keeps_gate: bool = False
+    overwrites_mlp: bool = False
     keeps_gathered: bool = False
     layers_in_flight: float = 0.0
     states: States | None = None

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import ModelSpec, Recompute, Workload
+from autoconf_launch.core import ModelSpec, Recompute, States, Workload
 
 from ..space import Bools, CandidateTable, Floats, Ints
 from .fitting import moved_activation_bytes
@@ -42,7 +42,7 @@ from .kernel_times import (
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
 from .layout_rules import LayerSeconds, StageSends, schedule_s, stage_times
-from .model_state import is_plain, sharding_ranks, trained_share
+from .model_state import is_plain, sharding_ranks, state_format, trained_share
 from .software import overlaps_reduction
 from .weights import all_layers, covered_rows, embedding_weights, repeated_names
 
@@ -183,6 +183,25 @@ def activation_transfer_s(
     return np.asarray((forward_s_C + backward_s_C) * layouts.accumulation_C)
 
 
+def paged_transfer_s(
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
+) -> Floats:
+    """Paged optimizer values on the host link, both ways at once, in each update.
+
+    Updates in the backward pass hide them behind it. All of them are counted as away: how many
+    the driver leaves on the GPU depends on what else is there.
+    """
+    optimizer = workload.optimizer
+    if not optimizer.is_paged:
+        return np.zeros(())
+    has_half = state_format(workload) in (States.BF16, States.BF16_MOMENTS)
+    each = optimizer.moment_bytes(2.0 if has_half else 4.0) * trained_share(workload)
+    moved_C = rank_weights(layouts, workload) * each / layouts.optimizer_shards_C
+    once_s_C = moved_C / machine.physics.host_link_bytes_per_s
+    hidden_s_C = BACKWARD * busy_s_C * workload.updates_in_backward
+    return np.asarray(np.maximum(0.0, once_s_C - hidden_s_C))
+
+
 def runtime_exchange_s(
     table: CandidateTable, workload: Workload, network: Network, micro_batch_s_C: Floats
 ) -> Floats:
@@ -286,6 +305,7 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
             yield gradient_exchange_s(columns, workload, machine, busy_s_C)
             yield offload_transfer_s(columns, workload, machine)
             yield activation_transfer_s(columns, workload, machine, busy_s_C)
+            yield paged_transfer_s(columns, workload, machine, busy_s_C)
 
         sends = _stage_sends(columns, workload, machine)
         parts = _combine(columns, kernels, exchange, sends=sends)

@@ -37,8 +37,10 @@ from autoconf_launch.core import (
     ConfigError,
     Framework,
     Layout,
+    Loss,
     Optimizer,
     Precision,
+    States,
     Workload,
 )
 from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
@@ -68,7 +70,7 @@ _ONE_PASS = LayoutRule(
     lambda x, a, _: x.accumulation_C == 1,
 )
 """A gradient that is gone once its weight is updated cannot be summed."""
-_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
+_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.knob == "offload_C")
 """Layouts of a kind that no published run has."""
 
 
@@ -410,8 +412,13 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
 
 
 def trains_here(workload: Workload) -> bool:
-    """True if our runtime has the training's precision and optimizer; it has no adapters."""
-    return _has_precision(workload) and _has_optimizer(workload) and workload.trains_all
+    """True if our runtime has the training's precision, optimizer, states and loss, and all
+    weights are trained.
+    """
+    has_states = workload.states in (None, States.FP32) and workload.gradients is None
+    has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
+    is_plain = has_states and has_loss and workload.trains_all
+    return _has_precision(workload) and _has_optimizer(workload) and is_plain
 
 
 def _has_precision(workload: Workload) -> bool:

@@ -231,13 +231,13 @@ def workload_of(one: PublishedRow) -> Workload:
 
 
 def _plain_workload(one: PublishedRow) -> Workload:
-    plain = Workload(
+    return replace(
+        one.training,
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
     )
-    return one.recipe.apply_to(plain)
 
 
 def row_layout(one: PublishedRow) -> Layout:
@@ -257,7 +257,7 @@ def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> b
     tables = 1 if model.tied_embeddings else 2
     weights = active_parameters(model) - tables * embedding_weights(model)
     tokens = one.global_batch * (one.shape.seq or 0)
-    flops = (6.0 if one.recipe.lora_rank is None else 4.0) * weights * tokens
+    flops = (4.0 if one.training.trains_adapters else 6.0) * weights * tokens
     peak = max(gpu.half_flops_per_s, peak_flops_per_s(gpu, one.precision))
     return one.step_time_s < flops / one.gpus / peak
 
@@ -342,7 +342,7 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
     grouped: dict[tuple[object, ...], list[int]] = {}
     for i in rows:
         one = measurements[i]
-        key = (one.shape, trainer_of(one), one.precision, one.compiled, one.recipe)
+        key = (one.shape, trainer_of(one), one.precision, one.compiled, one.training)
         grouped.setdefault(key, []).append(i)
     for same in grouped.values():
         layouts = [row_layout(measurements[i]) for i in same]

@@ -19,6 +19,7 @@ from autoconf_launch.core import (
     Offload,
     Precision,
     Recompute,
+    Workload,
     nearest_known,
 )
 from autoconf_launch.tuning_spaces import TRAINERS
@@ -31,14 +32,13 @@ from .row_shape import (
     RECIPE_COLUMNS,
     PartialShape,
     RowError,
-    RowRecipe,
     RowShape,
-    read_recipe,
     read_shape,
     row_choice,
     row_enum,
     row_flag,
     row_number,
+    row_training,
     row_whole,
     row_whole_or_none,
     why_unknown,
@@ -106,7 +106,7 @@ class PublishedRow:
         accumulation: fractional if the micro-batch does not divide a rank's batch.
         step_time_s: duration of a step in seconds; None for a run that failed or was not timed.
         memory_gb: peak memory; None if it is not given.
-        recipe: columns on states, loss and adapters.
+        training: by the columns on states, loss and adapters, without a model.
         trainer: the column of that name; None if it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
     """
@@ -129,7 +129,7 @@ class PublishedRow:
     note: str
     source: str
     trainer: str | None
-    recipe: RowRecipe
+    training: Workload
     assumed: tuple[str, ...]
 
     @property
@@ -188,7 +188,7 @@ def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
         note=cell.get("note", ""),
         source=cell.get("source", ""),
         trainer=_trainer(cell),
-        recipe=read_recipe(cell),
+        training=row_training(cell),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
             *empty,
