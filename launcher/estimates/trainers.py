@@ -412,9 +412,7 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
 
 
 def trains_here(workload: Workload) -> bool:
-    """True if our runtime has the training's precision, optimizer, states and loss, and all
-    weights are trained.
-    """
+    """True if our runtime has the training's formats, optimizer and loss; it has no adapters."""
     has_states = workload.states in (None, States.FP32) and workload.gradients is None
     has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
     is_plain = has_states and has_loss and workload.trains_all
