@@ -154,13 +154,18 @@ def test_torchtune_s_run_on_an_rtx_4090_is_met() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu_gib", "tokens"),
-    [(12, 21848), (16, 40724), (24, 78475), (40, 153977), (48, 191728), (80, 342733)],
+    ("model", "gpu_gib", "tokens"),
+    [
+        *(("llama3.1-8b", 8, 2972), ("llama3.1-8b", 24, 78475), ("llama3.1-8b", 80, 342733)),
+        *(("llama3.3-70b", 48, 12106), ("llama3.3-70b", 80, 89389)),
+    ],
 )
-def test_unsloth_s_longest_samples_nearly_fill_their_gpus(gpu_gib: int, tokens: int) -> None:
-    """Llama 3.1 8B, QLoRA of rank 32 on all matrices (github.com/unslothai/unsloth, README.md)."""
+def test_unsloth_s_longest_samples_nearly_fill_their_gpus(
+    model: str, gpu_gib: int, tokens: int
+) -> None:
+    """QLoRA of rank 32 on all matrices (github.com/unslothai/unsloth, README.md)."""
     asked = Workload(
-        model=LLAMA,
+        model=named_model(model),
         sequence_length=tokens,
         lora_rank=32,
         weight_format=WeightFormat.NF4,
@@ -168,4 +173,4 @@ def test_unsloth_s_longest_samples_nearly_fill_their_gpus(gpu_gib: int, tokens: 
     )
     layout = Layout(recompute=Recompute.FULL, offload=Offload.ACTIVATIONS)
     found = peak(trainer("unsloth").apply_to(asked), layout)
-    assert found / GIB == pytest.approx(gpu_gib, rel=0.15)
+    assert found / GIB == pytest.approx(gpu_gib, rel=0.12)
