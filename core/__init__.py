@@ -141,11 +141,13 @@ from .saved_paths import (
 )
 from .workload import (
     OPTIMIZER_STATES,
+    Dispatcher,
     Framework,
     FrozenPart,
     FrozenPasses,
     Optimizer,
     Software,
+    UpdatedWeights,
     WeightFormat,
     Workload,
 )

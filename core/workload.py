@@ -24,6 +24,28 @@ class Framework(str, Enum):
     """torch's DDP and FSDP2 (Hugging Face, torchtitan, ours): fp32 weights, used in 16 bits."""
 
 
+class UpdatedWeights(str, Enum):
+    """The way of weights from the ranks that updated them to the other replicas (ZeRO 1)."""
+
+    OVERLAPPED = "overlapped"
+    """Gathered alongside the next forward pass, in place of the second half of a reduction."""
+    GATHERED = "gathered"
+    """Gathered after the update, with nothing to hide behind."""
+    BROADCAST = "broadcast"
+    """Each rank broadcasts the whole tensors that it owns, after gradients were reduced whole."""
+
+
+class Dispatcher(str, Enum):
+    """The library that sends tokens to their experts."""
+
+    TORCH = "torch"
+    """torch's all-to-all: every copy of a token leaves by itself."""
+    DEEPEP = "deepep"
+    """DeepEP: a token leaves for another domain once (github.com/deepseek-ai/DeepEP)."""
+    HYBRIDEP = "hybridep"
+    """DeepEP's branch for NVLink domains larger than a node, as NVIDIA's recipes of GB200 use."""
+
+
 class FrozenPart(str, Enum):
     """Weights that may be frozen."""
 
@@ -68,6 +90,12 @@ class Software:
         plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch only, a
             vocabulary without padding.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
+        reduced_bytes: of a gradient on its way between replicas.
+        added_bytes: traffic of adding one gradient of a micro-batch to earlier ones outside of the
+            product that makes it.
+        dispatcher: the library that sends tokens to their experts.
+        hides_routing: tokens travel alongside the computing of another micro-batch.
+        updated_weights: their way to other replicas under ZeRO 1.
         weight_bytes: of a trained weight of plain torch, its gradient and optimizer values.
         fused_update: the optimizer updates weights in place, without a temporary of their size.
         loss_chunks: pieces of a sample whose logits and loss are made one after the other.
@@ -83,6 +111,11 @@ class Software:
     graphed: bool = False
     plain_torch: bool = False
     gradient_bytes: float | None = None
+    reduced_bytes: float = 2.0
+    added_bytes: float = 0.0
+    dispatcher: Dispatcher = Dispatcher.TORCH
+    hides_routing: bool = False
+    updated_weights: UpdatedWeights = UpdatedWeights.OVERLAPPED
     weight_bytes: float = 4.0
     fused_update: bool = False
     loss_chunks: int = 1

@@ -11,10 +11,12 @@ from typing import Any
 from autoconf_launch.autotuner.cost import AUTO_TRAINER, Abilities, TrainerHabits
 from autoconf_launch.core import (
     ConfigError,
+    Dispatcher,
     Framework,
     Offload,
     Precision,
     Software,
+    UpdatedWeights,
     nearest_known,
 )
 
@@ -33,8 +35,12 @@ def _whole_row(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, An
 
 def _habits(row: Mapping[str, Any]) -> TrainerHabits:
     zero = {int(stage): words for stage, words in row["zero"].items()}
+    software = dict(row.get("software", {}))
+    for name, kind in (("updated_weights", UpdatedWeights), ("dispatcher", Dispatcher)):
+        if name in software:
+            software[name] = kind(software[name])
     return TrainerHabits(
-        software=Software(framework=Framework(row["framework"]), **row.get("software", {})),
+        software=Software(framework=Framework(row["framework"]), **software),
         sequence_parallel=row.get("sequence_parallel", False),
         tf32=row.get("tf32", False),
         checked=frozenset(row.get("checked", ())),

@@ -47,6 +47,7 @@ from .software import (
     is_eager,
     is_tensor_async,
     routes_by_domain,
+    sums_shards,
     table_bytes,
     waits_for_routing,
 )
@@ -107,7 +108,7 @@ def inner_times(
         precision=workload.precision,
         transformer_engine=workload.software.transformer_engine,
     )
-    sized, which = distinct_kernels(inner, casts_shards=workload.software.plain_torch)
+    sized, which = distinct_kernels(inner, casts_shards=sums_shards(workload.software))
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
     slowest, after = np.zeros(len(inner.tensor_U)), None
@@ -263,7 +264,7 @@ def _routing_s(
     """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668).
 
     Across domains this goes on alongside the computing of another micro-batch if the training code
-    does so, and slows it.
+    does so (Megatron-Core's ``overlap_moe_expert_parallel_comm``), and slows it.
     """
     if experts is None:
         return np.zeros(len(inner.tensor_U))
@@ -279,7 +280,7 @@ def _routing_s(
         most_domains=_most_domains(experts, domains(machine, group)),
     )
     moved = 2.0 * passes * once
-    if not by_domain:
+    if not workload.software.hides_routing:
         return moved
     slowed = machine.physics.routing_units / machine.accelerator.multiprocessors
     beside = exposed_s(moved, compute, machine.physics, slowed)
@@ -348,7 +349,7 @@ def _ends(
         logits = logits / np.where(words % _ALIGNED, _UNALIGNED, 1.0)
     loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
     embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)
-    if workload.software.plain_torch:
+    if sums_shards(workload.software):
         held = words * model.hidden * (0.5 if model.tied_embeddings else 1.0)
         tables_s = core.traffic_s(held * table_bytes(workload))
         embedding, loss = embedding + tables_s, loss + tables_s

@@ -62,8 +62,8 @@ and two 8-bit moments read and written."""
 _UNFILLED = 0.5
 """Part of 1F1B's bubble that stays if backward passes are cut in two (Qi et al. 2023,
 arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
-GRADIENT_BYTES = 2
-"""Size of a gradient on its way between replicas."""
+_GRADIENT_BYTES = 2
+"""Least size of a gradient on its way between replicas."""
 
 
 class KernelTimes(Protocol):
@@ -419,7 +419,7 @@ def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     weights = rank_weights(layouts, workload) - routed - embedding_weights(workload.architecture)
     sent = ring_share(layouts.shards_C) * np.maximum(weights, 0.0)
     sent = sent + ring_share(layouts.expert_shards_C) * routed
-    moved = sent * trained_share(workload) * GRADIENT_BYTES
+    moved = sent * trained_share(workload) * _GRADIENT_BYTES
     cards = machine.node_network_bytes_per_s / machine.gpus_per_node
     fastest = max(machine.link.bytes_per_s, cards)
     return np.asarray(2.0 * moved / fastest)

@@ -266,7 +266,7 @@ def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerL
     """Layouts with kernels of distinct sizes, and for each inner layout which one has its kernels.
 
     Recomputation does not matter to a kernel; whether weights are gathered does only if
-    the shares of ranks are cast and summed in each micro-batch (``casts_shards``).
+    the shares of ranks are cast or summed in each micro-batch (``casts_shards``).
     """
     data_U = inner.data_U if casts_shards else np.ones_like(inner.data_U)
     which, first = _number_distinct(

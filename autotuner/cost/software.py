@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.core import (
     RUNTIME_KNOBS,
+    Dispatcher,
     Experts,
     Framework,
     Offload,
@@ -177,12 +178,8 @@ def has_flat_gathers(software: Software) -> bool:
 
 
 def routes_by_domain(software: Software) -> bool:
-    """True if tokens leave for another domain once, and alongside another micro-batch's computing.
-
-    Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
-    its recipes do if experts are in several domains; torch's own all-to-all does neither.
-    """
-    return software.flash_attention and software.framework is Framework.MEGATRON
+    """True if tokens leave for another domain once, as DeepEP and HybridEP send them."""
+    return software.dispatcher is not Dispatcher.TORCH
 
 
 def waits_for_routing(workload: Workload) -> bool:
@@ -194,6 +191,11 @@ def waits_for_routing(workload: Workload) -> bool:
 def overlaps_reduction(software: Software) -> bool:
     """True if gradients are reduced during the backward pass, as since flash attention's time."""
     return software.flash_attention
+
+
+def sums_shards(software: Software) -> bool:
+    """True if each micro-batch casts weights or adds up their gradients in separate kernels."""
+    return software.plain_torch or software.added_bytes > 0.0
 
 
 def kernel_traits(workload: Workload) -> tuple[object, ...]:
@@ -213,6 +215,10 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         routes_by_domain(software),
         waits_for_routing(workload),
         repeated_products(software),
+        software.reduced_bytes,
+        software.added_bytes,
+        software.updated_weights,
+        software.hides_routing,
     )
 
 
@@ -238,9 +244,9 @@ def small_traffic(
         share = physics.small_passes * (physics.compiled_traffic if is_fused else 1.0)
         there = _fused_bytes(workload, inner, tokens, experts) * share * widening
         back, kernels = 2.0 * there, 6 if is_fused else 14
-    if workload.software.plain_torch:
+    cast, summed = _weight_bytes(workload)
+    if summed:
         weights = layer_weights(workload, inner, experts) / inner.data_U
-        cast, summed = _weight_bytes(workload)
         there, back = there + cast * weights, back + summed * weights
     return (there, kernels), (back, 2 * kernels)
 
@@ -305,23 +311,29 @@ def _plain_bytes(
 
 
 def _weight_bytes(workload: Workload) -> tuple[float, float]:
-    """Bytes that each micro-batch moves for a weight of plain PyTorch, forward and backward.
+    """Bytes that each micro-batch moves for a weight besides its products, forward and backward.
 
-    Weight and gradient are cast, and the gradient is added to those before.
+    Plain PyTorch casts weight and gradient, and adds the gradient to those before.
     """
     from .model_state import trained_share
 
-    cast = _cast_bytes(workload)
+    software, cast = workload.software, _cast_bytes(workload)
+    if not software.plain_torch:
+        return 0.0, trained_share(workload) * software.added_bytes
     if workload.trains_adapters or workload.weight_format is not None:  # what rests needs no cast
         return 0.0, 0.0
     return cast, trained_share(workload) * (cast + 3.0 * _FP32_BYTES)
 
 
 def table_bytes(workload: Workload) -> float:
-    """Both together for a weight of embedding and head, whose gradients are tables to be added."""
+    """Both together for a weight of embedding and head.
+
+    Gradients of plain PyTorch are tables there, which are added.
+    """
     from .model_state import trained_share
 
-    return sum(_weight_bytes(workload)) + 4.0 * _FP32_BYTES * trained_share(workload)
+    tables = 4.0 * _FP32_BYTES * trained_share(workload)
+    return sum(_weight_bytes(workload)) + (tables if workload.software.plain_torch else 0.0)
 
 
 def _product_bytes(workload: Workload) -> float:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import ModelSpec, Recompute, Workload
+from autoconf_launch.core import ModelSpec, Recompute, UpdatedWeights, Workload
 
 from ..space import Bools, CandidateTable, Floats, Ints
 from .hardware import (
@@ -28,9 +28,8 @@ from .hardware import (
     exposed_s,
     ring_s,
 )
-from .inner import HeldValues, RankShares
+from .inner import GATHERED_MATRICES, HeldValues, RankShares
 from .kernel_times import (
-    GRADIENT_BYTES,
     KernelTimes,
     ProfiledLines,
     Roofline,
@@ -101,7 +100,8 @@ def gradient_exchange_s(
     section 4).
     """
     routed = routed_weights(layouts, workload)
-    size = trained_share(workload) * GRADIENT_BYTES
+    software = workload.software
+    size = trained_share(workload) * software.reduced_bytes
     once = ring_s(
         machine,
         Group(layouts.shards_C, layouts.tensor_C, world=layouts.world_C),
@@ -112,15 +112,41 @@ def gradient_exchange_s(
         stride_C = layouts.tensor_C * layouts.expert_C
         same = Group(layouts.expert_shards_C, stride_C, world=layouts.world_C)
         once = once + ring_s(machine, same, routed * size, passes=ALL_REDUCE)
-    whole = np.asarray(once * reduction_passes(layouts))
-    if overlaps_reduction(workload.software):
+    passes = reduction_passes(layouts)
+    if software.updated_weights is UpdatedWeights.GATHERED:
+        passes = passes / np.where(layouts.zero_stage_C == 1, ALL_REDUCE, 1.0)
+    whole = np.asarray(once * passes)
+    if overlaps_reduction(software):
         whole = beyond_backward_s(whole, busy_s_C, machine.physics)
+    if software.updated_weights is not UpdatedWeights.OVERLAPPED:
+        whole = whole + _updated_weights_s(layouts, workload, machine)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
         whole = whole + _tied_s(layouts, workload, machine, words)
     if (layouts.zero_stage_C >= 3).any():
         whole = whole + _outside_s(layouts, workload, machine, words)
     return np.asarray(whole)
+
+
+def _updated_weights_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """ZeRO 1's updated weights go to the other replicas after the step, in the open.
+
+    A broadcast of one tensor passes every rank of a ring, so that their number times the ranks
+    counts on large clusters (InternEvo, ``internlm/solver/optimizer/hybrid_zero_optim.py``,
+    ``broadcast_params``: one broadcast for each rank that owns weights).
+    """
+    shards_C, pieces = layouts.shards_C, np.ones(())
+    if workload.software.updated_weights is UpdatedWeights.BROADCAST:
+        layers = all_layers(workload.architecture) / layouts.pipeline_C
+        pieces = np.minimum(shards_C, GATHERED_MATRICES * layers)
+    sent = ring_s(
+        machine,
+        Group(shards_C, layouts.tensor_C, world=layouts.world_C),
+        rank_weights(layouts, workload) * trained_share(workload) * workload.precision.value_bytes,
+        passes=GATHER,
+        pieces=pieces,
+    )
+    return np.where(layouts.zero_stage_C == 1, sent, 0.0)
 
 
 def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
@@ -130,7 +156,7 @@ def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words:
     return ring_s(
         machine,
         Group(pairs_C, stride_C, rings=layouts.stage_ranks_C),
-        words * trained_share(workload) * GRADIENT_BYTES / layouts.tensor_C,
+        words * trained_share(workload) * workload.software.reduced_bytes / layouts.tensor_C,
         passes=ALL_REDUCE,
     )
 
@@ -149,6 +175,15 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
         passes=GATHER,
     )
     return np.asarray(MOST_HIDDEN * gathered * layouts.accumulation_C)
+
+
+def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
+    """Part of a step in which nodes wait for the slowest of them; it grows with their number.
+
+    The largest of n delays grows with the logarithm of n (Gumbel 1958, "Statistics of Extremes").
+    """
+    nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)
+    return np.asarray(machine.physics.straggling * np.log2(nodes))
 
 
 def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
@@ -270,6 +305,8 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
 
         sends = _stage_sends(columns, workload, machine)
         parts = _combine(columns, kernels, exchange, sends=sends)
+        waits_s_C = parts.step_s_C * straggling(columns, machine)
+        parts = replace(parts, communication_s_C=parts.communication_s_C + waits_s_C)
         return replace(parts, frozen_s_C=frozen_passes_s(columns, workload, machine))
 
     return _recomputed_in_part(layouts.in_sequences(workload), kernels.layers, of)

@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.core import (
     ConfigError,
+    Dispatcher,
     Layout,
     Precision,
     Recompute,
@@ -72,6 +73,7 @@ READ_COLUMNS = frozenset(
         "mem_gb",
         "source",
         "trainer",
+        "dispatcher",
         "note",
     }
 )
@@ -94,7 +96,7 @@ class PublishedRow:
         accumulation: fractional if the micro-batch does not divide a rank's batch.
         step_time_s: duration of a step in seconds; None for a run that failed.
         memory_gb: peak memory; None if it is not given.
-        trainer: the column of that name; None if it is empty or missing.
+        trainer, dispatcher: the columns of these names; None if empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
     """
 
@@ -116,6 +118,7 @@ class PublishedRow:
     note: str
     source: str
     trainer: str | None
+    dispatcher: Dispatcher | None
     assumed: tuple[str, ...]
 
     @property
@@ -174,6 +177,7 @@ def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
         note=cell.get("note", ""),
         source=cell.get("source", ""),
         trainer=_trainer(cell.get("trainer", "")),
+        dispatcher=_dispatcher(cell.get("dispatcher", "")),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
             *empty,
@@ -204,6 +208,14 @@ def _trainer(text: str) -> str | None:
     if name in TRAINERS:
         return name
     raise RowError(f"trainer is {text!r}; {nearest_known(name, TRAINERS)}")
+
+
+def _dispatcher(text: str) -> Dispatcher | None:
+    known = {one.value: one for one in Dispatcher}
+    name = text.lower()
+    if name and name not in known:
+        raise RowError(f"dispatcher is {text!r}; {nearest_known(name, known)}")
+    return known.get(name)
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
