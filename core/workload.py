@@ -95,6 +95,13 @@ class Software:
             product that makes it.
         dispatcher: the library that sends tokens to their experts.
         hides_routing: tokens travel alongside the computing of another micro-batch.
+        separate_kernels: each small operation is a kernel of its framework, over 16-bit values.
+        loss_passes: bytes that logits' loss moves for each logit, in both passes.
+        host_work: host time of a layer over the time of Megatron's.
+        crossing_s: host time that a layer's tensor-parallel collectives take more for each rank
+            if a pipeline crosses nodes.
+        stops_early: a recomputed layer stops before its last product, whose result nothing reads.
+        balanced_stages: the stage with the head has fewer layers, so that stages take as long.
         updated_weights: their way to other replicas under ZeRO 1.
         weight_bytes: of a trained weight of plain torch, its gradient and optimizer values.
         fused_update: the optimizer updates weights in place, without a temporary of their size.
@@ -115,6 +122,12 @@ class Software:
     added_bytes: float = 0.0
     dispatcher: Dispatcher = Dispatcher.TORCH
     hides_routing: bool = False
+    separate_kernels: bool = False
+    loss_passes: float = 24.0
+    host_work: float = 1.0
+    crossing_s: float = 0.0
+    stops_early: bool = False
+    balanced_stages: bool = False
     updated_weights: UpdatedWeights = UpdatedWeights.OVERLAPPED
     weight_bytes: float = 4.0
     fused_update: bool = False

@@ -47,6 +47,7 @@ from .software import (
     is_eager,
     is_tensor_async,
     routes_by_domain,
+    stops_early,
     sums_shards,
     table_bytes,
     waits_for_routing,
@@ -187,7 +188,7 @@ def _one_kind(
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     workload, (times, experts) = stack.workload, layer
     kind = inner.recompute_U
-    skipped = times.last_s_U if workload.software.plain_torch else 0.0
+    skipped = times.last_s_U if stops_early(workload.software) else 0.0
     again = np.where(kind == FULL, times.forward_s_U - skipped, 0.0)
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
     busy = times.forward_s_U + times.backward_s_U
@@ -279,7 +280,10 @@ def _routing_s(
         is_forwarded=by_domain,
         most_domains=_most_domains(experts, domains(machine, group)),
     )
-    moved = 2.0 * passes * once
+    ways = 2.0 * passes
+    if stops_early(workload.software):  # nothing reads what came back in a repeated pass
+        ways = ways - (inner.recompute_U == FULL)
+    moved = ways * once
     if not workload.software.hides_routing:
         return moved
     slowed = machine.physics.routing_units / machine.accelerator.multiprocessors
@@ -335,7 +339,7 @@ def _ends(
     An encoder-decoder has logits only for the decoder's tokens.
     """
     model, seq = workload.architecture, workload.sequence_length
-    core, wide = kernels.core, kernels.widening
+    core, wide, passes = kernels.core, kernels.widening, workload.software.loss_passes
     every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
     tokens = every * (workload.logit_tokens / seq)
     words = model.vocabulary / inner.tensor_U
@@ -347,7 +351,7 @@ def _ends(
     is_narrow = core.precision.value_bytes == 2 and not core.accelerator.is_cpu
     if is_eager(workload.software) and is_narrow:
         logits = logits / np.where(words % _ALIGNED, _UNALIGNED, 1.0)
-    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
+    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else passes), 8)
     embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)
     if sums_shards(workload.software):
         held = words * model.hidden * (0.5 if model.tied_embeddings else 1.0)

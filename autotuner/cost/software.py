@@ -45,6 +45,8 @@ _PLAIN_KERNELS = 20
 _TURN_BYTES = 48.0
 """Bytes that rotary positions move for a value: cast, four products and two sums over halves,
 joined, cast."""
+_FUSED_TURN_BYTES = 4.0
+"""The same in a single kernel over 16-bit values, as flash-attention has it."""
 _ATTENTION_LAUNCHES = 2 / 3
 """Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
 softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
@@ -193,6 +195,11 @@ def overlaps_reduction(software: Software) -> bool:
     return software.flash_attention
 
 
+def stops_early(software: Software) -> bool:
+    """True if recomputation is ``torch.utils.checkpoint``'s without reentry, of torch 2.1 on."""
+    return software.stops_early or software.plain_torch
+
+
 def sums_shards(software: Software) -> bool:
     """True if each micro-batch casts weights or adds up their gradients in separate kernels."""
     return software.plain_torch or software.added_bytes > 0.0
@@ -219,6 +226,12 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         software.added_bytes,
         software.updated_weights,
         software.hides_routing,
+        software.separate_kernels,
+        software.loss_passes,
+        software.host_work,
+        software.crossing_s,
+        software.balanced_stages,
+        stops_early(software),
     )
 
 
@@ -237,7 +250,7 @@ def small_traffic(
 
     tokens = np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
     is_fused = is_compiled(workload.software)
-    if is_eager(workload.software):
+    if workload.software.separate_kernels or is_eager(workload.software):
         there, back = _plain_bytes(workload, inner, tokens, experts)
         kernels = _PLAIN_KERNELS
     else:
@@ -288,6 +301,7 @@ def _plain_bytes(
 ) -> tuple[Floats, Floats]:
     """Traffic of plain PyTorch, in the forward and in the backward pass.
 
+    Values besides products have 32 bits under ``torch.autocast``, else 16.
     Forward: two norms read and write, three products have their input cast, and two sums add what
     a product gave to the residual. Backward: each norm has two kernels, which read and write five
     times, five gradients are cast and three added; biases sum theirs, and the parts of queries,
@@ -296,15 +310,17 @@ def _plain_bytes(
     import numpy as np
 
     model, size, cast = workload.architecture, _product_bytes(workload), _cast_bytes(workload)
+    is_plain = workload.software.plain_torch
+    each, turn = (_FP32_BYTES, _TURN_BYTES) if is_plain else (size, _FUSED_TURN_BYTES)
     hidden = model.hidden / np.where(inner.sequence_U, inner.tensor_U, 1)
     ffn = (model.ffn if experts is None else experts.ffn * experts.shared) / inner.tensor_U
     keys = model.kv_heads * model.head / inner.tensor_U
     queries = model.heads * model.head / inner.tensor_U
-    turned = 0.0 if model.positions else _TURN_BYTES * (queries + keys)
+    turned = 0.0 if model.positions else turn * (queries + keys)
     biases = size * (ffn + 2.0 * hidden + queries + 2.0 * keys) if model.biases else 0.0
     wide_forward, wide_backward = (5.0, 13.0) if model.gated else (2.0, 3.0)
-    forward = hidden * (4.0 * _FP32_BYTES + 3.0 * cast + 2.0 * (2.0 * _FP32_BYTES + size))
-    backward = hidden * (10.0 * _FP32_BYTES + 5.0 * cast + 9.0 * _FP32_BYTES)
+    forward = hidden * (4.0 * each + 3.0 * cast + 2.0 * (2.0 * each + size))
+    backward = hidden * (10.0 * each + 5.0 * cast + 9.0 * each)
     forward = forward + wide_forward * size * ffn + turned
     backward = backward + wide_backward * size * ffn + turned + biases + 8.0 * size * keys
     return np.asarray(tokens * forward), np.asarray(tokens * backward)
@@ -344,6 +360,8 @@ def _product_bytes(workload: Workload) -> float:
 def _cast_bytes(workload: Workload) -> float:
     """Bytes that a cast of one value for a product moves; autocast is off in fp32."""
     size = _product_bytes(workload)
+    if not workload.software.plain_torch:
+        return 0.0
     return _FP32_BYTES + size if size < _FP32_BYTES else 0.0
 
 
@@ -361,5 +379,7 @@ def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Float
     whole = 2.0 * forward + backward
     is_plain = stack.workload.software.plain_torch
     again = np.where(inner.recompute_U == FULL, _REPEATED * whole if is_plain else forward, 0.0)
-    compiled = is_compiled(stack.workload.software)
-    return np.asarray((whole + again) * (physics.layer_compiled if compiled else 1.0))
+    software = stack.workload.software
+    work = software.host_work * (physics.layer_compiled if is_compiled(software) else 1.0)
+    crossing = software.crossing_s * np.where(inner.tensor_U > 1, inner.tensor_U, 0)
+    return np.asarray((whole + again) * work + crossing)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import ModelSpec, Recompute, UpdatedWeights, Workload
+from autoconf_launch.core import Framework, ModelSpec, Recompute, UpdatedWeights, Workload
 
 from ..space import Bools, CandidateTable, Floats, Ints
 from .hardware import (
@@ -296,6 +296,31 @@ PartsOf: TypeAlias = Callable[[LayoutColumns], StepParts]
 
 def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
     """All parts for each candidate, by formula."""
+    if workload.software.framework is Framework.FSDP:
+        layouts = replace(layouts, zero_stage_C=_stage_in_pipelines(layouts))
+    if not workload.software.crossing_s:
+        return _alike_parts(layouts, workload, machine)
+    plain = replace(workload, software=replace(workload.software, crossing_s=0.0))
+    crosses_C = (layouts.pipeline_C > 1) & (layouts.world_C > machine.gpus_per_node)
+    far, near = (_alike_parts(layouts, one, machine) for one in (workload, plain))
+    return StepParts(
+        **{x: np.where(crosses_C, getattr(far, x), getattr(near, x)) for x in PART_NAMES}
+    )
+
+
+def _stage_in_pipelines(layouts: LayoutColumns) -> Ints:
+    """Exchanges of FSDP2 are ZeRO 1's in a pipeline: one gather and one scatter in a step.
+
+    Its weights stay gathered over all micro-batches (github.com/pytorch/torchtitan
+    torchtitan/config/job_config.py, ``fsdp_reshard_after_forward``; github.com/pytorch/pytorch
+    torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``).
+    """
+    is_kept_C = (layouts.pipeline_C > 1) & (layouts.zero_stage_C > 1)
+    return np.where(is_kept_C, 1, layouts.zero_stage_C)
+
+
+def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
+    """Parts if pipelines of all rows cross nodes, or none of them does."""
     kernels = Roofline(workload=workload, machine=machine)
 
     def of(columns: LayoutColumns) -> StepParts:
@@ -304,7 +329,8 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
             yield offload_transfer_s(columns, workload, machine)
 
         sends = _stage_sends(columns, workload, machine)
-        parts = _combine(columns, kernels, exchange, sends=sends)
+        balanced = workload.software.balanced_stages
+        parts = _combine(columns, kernels, exchange, sends=sends, is_balanced=balanced)
         waits_s_C = parts.step_s_C * straggling(columns, machine)
         parts = replace(parts, communication_s_C=parts.communication_s_C + waits_s_C)
         return replace(parts, frozen_s_C=frozen_passes_s(columns, workload, machine))
@@ -408,6 +434,7 @@ def _combine(
     *,
     sends: StageSends,
     shares: RankShares | None = None,
+    is_balanced: bool = False,
 ) -> StepParts:
     """Combine kernels, the schedule of micro-batches, and exchanges into one step.
 
@@ -419,6 +446,7 @@ def _combine(
         sends: between the stages.
         shares: parts of a profiled model's pieces; None if stages have layers and times know
             ranks.
+        is_balanced: stages take as long, with the head or without it.
     """
     inner, which = distinct(layouts)
     layer, layers = kernels.inner_times(inner), kernels.layers
@@ -432,6 +460,7 @@ def _combine(
             slowest_s_C=None if layer.slowest_s_U is None else layer.slowest_s_U[which],
             after_s_C=None if layer.after_s_U is None else layer.after_s_U[which],
             fullest_C=None if shares is None else shares.slowest_C,
+            is_balanced=is_balanced,
         ),
         first_s_C=first,
         last_s_C=last,
