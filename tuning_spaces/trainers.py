@@ -13,9 +13,11 @@ from autoconf_launch.core import (
     ConfigError,
     Dispatcher,
     Framework,
+    Loss,
     Offload,
     Precision,
     Software,
+    States,
     UpdatedWeights,
     nearest_known,
 )
@@ -40,7 +42,12 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
         if name in software:
             software[name] = kind(software[name])
     return TrainerHabits(
-        software=Software(framework=Framework(row["framework"]), **software),
+        software=Software(
+            framework=Framework(row["framework"]),
+            states=States(row["states"][0]),
+            loss=Loss(row["losses"][0]),
+            **software,
+        ),
         sequence_parallel=row.get("sequence_parallel", False),
         tf32=row.get("tf32", False),
         checked=frozenset(row.get("checked", ())),
@@ -55,6 +62,9 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
             precisions=frozenset(map(Precision, row["precisions"])),
             eight_bit_states=row.get("eight_bit_states", False),
             adapters=row.get("adapters", False),
+            states=frozenset(map(States, row["states"])),
+            losses=frozenset(map(Loss, row["losses"])),
+            in_backward=row.get("in_backward", False),
         ),
     )
 

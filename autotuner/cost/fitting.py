@@ -15,11 +15,12 @@ import numpy as np
 from autoconf_launch.core import Framework, Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats, Ints
-from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
+from .activations import activation_bytes
+from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
-from .weights import model_weights
+from .weights import ModelWeights, model_weights
 
 _MOST_CHANGES = 3
 _SHOWN = 10
@@ -320,8 +321,13 @@ def _changes(splits: bool) -> tuple[Change, ...]:
     )
 
 
+def uses_host(columns: LayoutColumns, workload: Workload) -> bool:
+    """True if a layout keeps anything in host memory."""
+    return workload.optimizer.is_paged or bool(columns.offload_C.any())
+
+
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory of the fullest node for offloaded state; 0 if nothing is offloaded.
+    """Host memory of the fullest node for what is offloaded; 0 if nothing is.
 
     A node has as many ranks as the fullest node, and no more than all ranks together.
     """
@@ -332,13 +338,16 @@ def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -
     def each(stages: Ints, layouts: LayoutColumns) -> Floats:
         looked_at = Stages.of(stages, layouts, layers)
         counts = rank_weights_of(weights, workload, layouts, looked_at)
-        return np.asarray(_host_rank_bytes(counts, layouts, workload).max(axis=0))
+        moved_SC = _offloaded_bytes(workload, weights, layouts.in_sequences(workload), looked_at)
+        rank_SC = _host_rank_bytes(counts, layouts, workload) + moved_SC
+        return np.asarray(rank_SC.max(axis=0))
 
     fullest_C = each(stages_of_peak(columns, leading, layers), columns)
     one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
     ranks_C = columns.shards_C * columns.tensor_C
     all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
-    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
+    node_C = np.minimum(gpus_per_node * fullest_C, all_C)
+    return np.asarray(np.where(columns.are_activations_away_C, gpus_per_node * fullest_C, node_C))
 
 
 def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
@@ -349,7 +358,30 @@ def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Work
         weight with Adam; offloaded weights in 16 bits are 2 more. DeepSpeed's documentation,
         "Memory Requirements", has the same 16 and 18, times 1.5 for buffers, which is not here.
     """
-    away_C = columns.offload_C != OFFLOAD_CODES[Offload.NONE]
+    away_C = columns.are_states_away_C
     updated_SC = resting_bytes("host", counts.trained, columns, workload) * away_C
+    if workload.optimizer.is_paged:
+        paged_SC = resting_bytes("state", counts.trained, columns, workload)
+        updated_SC = np.where(away_C, updated_SC, paged_SC)
     weights_away_C = columns.are_weights_away_C & (columns.zero_stage_C == 3)
     return np.asarray(updated_SC + weights_away_C * weights_at_rest(counts, columns, workload))
+
+
+def _offloaded_bytes(
+    workload: Workload, weights: ModelWeights, columns: LayoutColumns, stages: Stages
+) -> Floats:
+    """Activations of each stage that are in host memory; 0 if none are."""
+    if not columns.are_activations_away_C.any():
+        return np.zeros(())
+    here = replace(columns, offload_C=np.zeros_like(columns.offload_C))
+    every, left = (activation_bytes(workload, weights, one, stages) for one in (here, columns))
+    return every.held_SC - left.held_SC
+
+
+def moved_activation_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
+    """Bytes that one micro-batch sends to the host from the first stage, and gets back."""
+    weights = model_weights(workload.architecture)
+    layers = weights.encoder_layers + weights.dense_layers + weights.repeated_layers
+    first = Stages.of(np.zeros_like(columns.pipeline_C)[None], columns, layers)
+    moved_SC = _offloaded_bytes(workload, weights, columns, first)
+    return np.asarray((moved_SC / np.maximum(1.0, first.waiting_SC))[0])

@@ -21,14 +21,21 @@ from autoconf_launch.core import (
     ModelSpec,
     Recompute,
     Software,
+    States,
     Workload,
 )
 
 from ..space import Bools, CandidateTable, Floats, Ints
-from .activations import SECOND_MICRO_BATCH, ActivationBytes, activation_bytes, activation_line
+from .activations import (
+    SECOND_MICRO_BATCH,
+    ActivationBytes,
+    activation_bytes,
+    activation_line,
+    working_bytes,
+)
 from .kernel_times import Line, fit_line, profiled_model
 from .layout_columns import LayoutColumns, broadcast_sum
-from .layout_rules import Stages, in_flight, stages_of_peak
+from .layout_rules import Stages, in_flight, pipeline_buffer_bytes, stages_of_peak
 from .model_state import (
     LocalWeights,
     ProfiledRank,
@@ -39,6 +46,7 @@ from .model_state import (
     model_state,
     rank_weights_of,
     resting_bytes,
+    state_format,
     update_bytes,
 )
 from .weights import (
@@ -152,7 +160,8 @@ def _rank_memory(table: CandidateTable, workload: Workload, *, foreach: bool) ->
     each = spec.parameter_bytes_each
     weights, trained = spec.parameters * each, spec.trainable_parameters * each
     states = workload.optimizer.states * trained
-    ours = replace(workload, software=Software(framework=Framework.FSDP))
+    software = Software(framework=Framework.FSDP, states=States.FP32)
+    ours = replace(workload, software=software, states=None, gradients=None)
     scale = each / _STORED_BYTES
 
     def part_bytes(part: str, counts: LocalWeights) -> Floats:
@@ -363,10 +372,9 @@ def overheads(
         gathered_SC = gathered_SC + np.minimum(unpacked, saved_SC / (1.0 + FRAGMENTATION))
     is_deepspeed = framework is Framework.DEEPSPEED
     kept_SC = stages.waiting_SC * (framework is not Framework.MEGATRON) + is_deepspeed
-    pipeline_SC = _pipeline_buffers(columns, workload, kept_SC)
+    pipeline_SC = pipeline_buffer_bytes(columns, workload, kept_SC)
     ranks_C = columns.data_C * columns.context_C * columns.tensor_C * columns.pipeline_C
-    coming_SC = broadcast_sum(getattr(activations, part.name) for part in fields(activations))
-    coming_SC = coming_SC + gathered_SC
+    coming_SC = activations.held_SC + gathered_SC
     update_SC = update_bytes(counts.trained, columns, workload)
     if update_SC.any():
         update_SC = np.maximum(0.0, update_SC - coming_SC)
@@ -427,7 +435,7 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
         weights_SC = np.minimum(units_SC, local.all_SC) * gathered * (stage_C == 3)
         reduced_SC = unit_SC * gradient_bytes(workload) * (stage_C >= 2)
         return np.asarray(weights_SC + reduced_SC)
-    is_cast = size < workload.software.weight_bytes and not workload.trains_adapters
+    is_cast = size == 2 and state_format(workload) is States.FP32 and not workload.trains_adapters
     reduced_SC = unit_SC * (size + _REDUCED_BYTES)
     return fsdp_gathered_bytes(
         columns,
@@ -439,15 +447,6 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
         ),
         value_bytes=gathered,
     )
-
-
-def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
-    """Hidden states being sent and received, one each way, and those kept after sending."""
-    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
-    tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
-    one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
-    return np.asarray(one_C * (2 + kept_SC))
 
 
 def memory_bytes(
@@ -474,11 +473,15 @@ def memory_bytes(
     counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
     state = model_state(counts, columns, workload)
-    if workload.software.framework is Framework.FSDP:
-        coming_SC = broadcast_sum(getattr(activations, one.name) for one in fields(activations))
-        last_SC = activations.working_SC + activations.logits_SC
+    coming_SC, software = activations.held_SC, workload.software
+    if software.framework is Framework.FSDP and not workload.updates_in_backward:
+        last_SC = working_bytes(workload, weights, columns, looked_at)
         last_SC = np.maximum(last_SC, update_bytes(counts.trained, columns, workload))
         state = state.with_late_gradients(columns, coming_SC - last_SC)
+    if passing := software.passing_gradient_bytes:
+        freed_SC = coming_SC / np.maximum(1.0, looked_at.waiting_SC)
+        passing_SC = passing * counts.trained.all_SC * (columns.shards_C == 1)
+        state = state.with_passing_gradients(passing_SC, freed_SC)
     groups = (state, activations, overheads(counts, activations, columns, workload, looked_at))
     named = [
         (part.name.removesuffix("_SC"), getattr(group, part.name))

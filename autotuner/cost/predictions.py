@@ -35,7 +35,7 @@ from ..space import (
     degree_rule,
     tokens_for_sequence,
 )
-from .fitting import host_bytes
+from .fitting import host_bytes, uses_host
 from .hardware import Accelerator, Machine, Network, is_plain_fp32, reached_flops_per_s
 from .kernel_times import (
     KernelTimes,
@@ -126,7 +126,7 @@ def _by_formula(
     calibration: Floats | None,
 ) -> PredictionTable:
     peak_bytes_C, host_bytes_C = peak_bytes(layouts, workload), None
-    if layouts.offload_C.any():
+    if uses_host(layouts, workload):
         host_bytes_C = host_bytes(layouts, workload, machine.gpus_per_node)
     found = PredictionTable(
         peak_bytes_C=peak_bytes_C,
@@ -165,7 +165,9 @@ def _memory_by_formula(
         how="memory by formula",
         stage_parts=memory.full(),
         limit_bytes=cluster.least_memory_bytes,
-        host_bytes_C=host_bytes(layouts, workload, gpus) if layouts.offload_C.any() else None,
+        host_bytes_C=(
+            host_bytes(layouts, workload, gpus) if uses_host(layouts, workload) else None
+        ),
     )
 
 

@@ -19,24 +19,38 @@ from autoconf_launch.core import (
     Dispatcher,
     Experts,
     Framework,
+    Loss,
     Offload,
     Optimizer,
     Precision,
     ResolvedConfig,
     Software,
+    States,
     Workload,
 )
 
 if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of columns import
     from ..space import Floats
     from .hardware import Physics
-    from .layout_columns import InnerLayouts, Stack
+    from .layout_columns import InnerLayouts, LayoutColumns, Stack
 
 AUTO_TRAINER = "auto"
 """The name that leaves the choice of the trainer to the question."""
 _MATRICES_REPEATED = 0.5
 """Share of the GEMMs that torchtitan's selective recomputation repeats."""
 _FP32_BYTES = 4.0
+_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
+"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
+older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
+in fp32 besides 16-bit logits."""
+_PARALLEL_LOGIT_BYTES = 18.0
+"""torch's loss_parallel: its backward makes one more fp32 array."""
+_LOSS_CHUNKS = 8
+"""``num_output_chunks`` of torchtune's CEWithChunkedOutputLoss by default."""
+_FUSED_BYTES = 8.0
+"""Bytes of a piece's logits and their copies in fp32 for each value of the hidden states, whose
+gradient is kept besides: a piece has about as many logits as the micro-batch has hidden values
+(github.com/linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py)."""
 UPDATE_PASSES = 3.0
 """Bytes that ``torch.optim``'s Adam moves for each weight over a fused kernel's: 80 in nine
 kernels of its default ``foreach``."""
@@ -68,8 +82,11 @@ class Abilities:
         offload: state that it can keep in host memory.
         recompute: none, selective, full, and layers: only some of a stage's in full.
         precisions: formats of its products.
-        eight_bit_states: whether it has optimizers with states of 8 bits.
+        eight_bit_states: whether it has optimizers with states of 8 bits, and paged ones.
         adapters: whether it trains LoRA's adapters, on quantized weights too.
+        states: formats of its states in 16-bit training.
+        losses: ways to the loss.
+        in_backward: whether it can update each weight in the backward pass.
     """
 
     parallel: frozenset[str]
@@ -81,6 +98,9 @@ class Abilities:
     precisions: frozenset[Precision]
     eight_bit_states: bool = False
     adapters: bool = False
+    states: frozenset[States] = frozenset()
+    losses: frozenset[Loss] = frozenset()
+    in_backward: bool = False
 
     def first_lack(self, workload: Workload) -> str | None:
         """The first thing of a training that the code lacks, whatever the layout."""
@@ -88,8 +108,15 @@ class Abilities:
             return f"precision {workload.precision.value}"
         if workload.trains_adapters and not self.adapters:
             return "LoRA"
-        if (workload.optimizer.name or "").endswith("8bit") and not self.eight_bit_states:
-            return f"optimizer {workload.optimizer.name}"
+        optimizer = workload.optimizer
+        if (optimizer.has_eight_bits or optimizer.is_paged) and not self.eight_bit_states:
+            return f"optimizer {optimizer.name}"
+        if workload.states is not None and workload.states not in self.states:
+            return f"states {workload.states.value}"
+        if workload.loss is not None and workload.loss not in self.losses:
+            return f"loss {workload.loss.value}"
+        if workload.updates_in_backward and not self.in_backward:
+            return "update in the backward pass"
         return None
 
 
@@ -205,11 +232,39 @@ def sums_shards(software: Software) -> bool:
     return software.plain_torch or software.added_bytes > 0.0
 
 
+def loss_bytes(columns: LayoutColumns, workload: Workload, tokens_C: Floats) -> Floats:
+    """Logits and loss of one micro-batch, split over the vocabulary, and the last hidden states.
+
+    Pipelines keep no others: the last stage of our runtime returns only its loss, and torchtitan
+    passes ``return_outputs=False`` (pull request 1922, October 2025).
+    """
+    import numpy as np
+
+    model, size = workload.architecture, workload.precision.value_bytes
+    framework, software = workload.software.framework, workload.software
+    is_parallel_C = columns.tensor_C > 1
+    is_fsdp = framework is Framework.FSDP
+    each_C = np.where(is_fsdp & is_parallel_C, _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework])
+    if software.logit_bytes is not None:
+        each_C = np.asarray(software.logit_bytes)
+    loss = workload.loss or software.loss
+    if loss is not Loss.WHOLE:
+        chunked_C = size + (each_C - size) / _LOSS_CHUNKS
+        each_C = np.minimum(each_C, chunked_C)
+    logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
+    if loss is Loss.FUSED:
+        logits_C = np.minimum(logits_C, tokens_C * model.hidden * (size + _FUSED_BYTES))
+    gathered_C = columns.sequence_parallel_C & is_parallel_C
+    return np.asarray(logits_C + tokens_C * (2 * model.hidden * size) * gathered_C)
+
+
 def kernel_traits(workload: Workload) -> tuple[object, ...]:
     """Everything of a workload that a step's time depends on, its model and lengths aside.
 
     Products of both 16-bit formats take as long: they have equal traits.
     """
+    from .model_state import state_format
+
     software, precision = workload.software, workload.precision
     return (
         Precision.BF16 if precision is Precision.FP16 else precision,
@@ -232,6 +287,7 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         software.crossing_s,
         software.balanced_stages,
         stops_early(software),
+        state_format(workload) is States.BF16,
     )
 
 

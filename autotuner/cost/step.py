@@ -16,7 +16,8 @@ import numpy as np
 
 from autoconf_launch.core import Framework, ModelSpec, Recompute, UpdatedWeights, Workload
 
-from ..space import Bools, CandidateTable, Floats, Ints
+from ..space import Bools, CandidateTable, Floats
+from .fitting import moved_activation_bytes
 from .hardware import (
     ALL_REDUCE,
     DEFAULT_PHYSICS,
@@ -38,7 +39,15 @@ from .kernel_times import (
     rank_weights,
     routed_weights,
 )
-from .layout_columns import FULL, NONE, LayoutColumns, distinct
+from .layout_columns import (
+    FULL,
+    NONE,
+    LayoutColumns,
+    between,
+    distinct,
+    fsdp_exchange_stage,
+    recomputed_share,
+)
 from .layout_rules import LayerSeconds, StageSends, schedule_s, stage_times
 from .model_state import is_plain, sharding_ranks, trained_share
 from .software import overlaps_reduction
@@ -131,9 +140,8 @@ def gradient_exchange_s(
 def _updated_weights_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """ZeRO 1's updated weights go to the other replicas after the step, in the open.
 
-    A broadcast of one tensor passes every rank of a ring, so that their number times the ranks
-    counts on large clusters (InternEvo, ``internlm/solver/optimizer/hybrid_zero_optim.py``,
-    ``broadcast_params``: one broadcast for each rank that owns weights).
+    Each broadcast of a tensor passes every rank of a ring (InternEvo,
+    ``internlm/solver/optimizer/hybrid_zero_optim.py``, ``broadcast_params``).
     """
     shards_C, pieces = layouts.shards_C, np.ones(())
     if workload.software.updated_weights is UpdatedWeights.BROADCAST:
@@ -178,10 +186,7 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
 
 
 def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
-    """Part of a step in which nodes wait for the slowest of them; it grows with their number.
-
-    The largest of n delays grows with the logarithm of n (Gumbel 1958, "Statistics of Extremes").
-    """
+    """Part of a step in which nodes wait for the slowest of them (see ``Physics``)."""
     nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)
     return np.asarray(machine.physics.straggling * np.log2(nodes))
 
@@ -198,6 +203,23 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     moved = share * workload.frozen_matrix_bytes * (2.0 + trained_share(workload))
     once = moved / machine.physics.host_link_bytes_per_s
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
+
+
+def activation_transfer_s(
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
+) -> Floats:
+    """Offloaded activations on the host link, beyond the pass that hides each direction.
+
+    ``busy_s_C`` is a micro-batch's time on a stage. Source: github.com/pytorch/torchtune
+    torchtune/training/_activation_offloading.py copies in a separate stream.
+    """
+    if not layouts.are_activations_away_C.any():
+        return np.zeros(())
+    moved_C = moved_activation_bytes(layouts, workload)
+    once_s_C = moved_C / machine.physics.host_link_bytes_per_s
+    forward_s_C = np.maximum(0.0, once_s_C - (1.0 - BACKWARD) * busy_s_C)
+    backward_s_C = np.maximum(0.0, once_s_C - BACKWARD * busy_s_C)
+    return np.asarray((forward_s_C + backward_s_C) * layouts.accumulation_C)
 
 
 def runtime_exchange_s(
@@ -297,7 +319,7 @@ PartsOf: TypeAlias = Callable[[LayoutColumns], StepParts]
 def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
     """All parts for each candidate, by formula."""
     if workload.software.framework is Framework.FSDP:
-        layouts = replace(layouts, zero_stage_C=_stage_in_pipelines(layouts))
+        layouts = replace(layouts, zero_stage_C=fsdp_exchange_stage(layouts))
     if not workload.software.crossing_s:
         return _alike_parts(layouts, workload, machine)
     plain = replace(workload, software=replace(workload.software, crossing_s=0.0))
@@ -308,17 +330,6 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     )
 
 
-def _stage_in_pipelines(layouts: LayoutColumns) -> Ints:
-    """Exchanges of FSDP2 are ZeRO 1's in a pipeline: one gather and one scatter in a step.
-
-    Its weights stay gathered over all micro-batches (github.com/pytorch/torchtitan
-    torchtitan/config/job_config.py, ``fsdp_reshard_after_forward``; github.com/pytorch/pytorch
-    torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``).
-    """
-    is_kept_C = (layouts.pipeline_C > 1) & (layouts.zero_stage_C > 1)
-    return np.where(is_kept_C, 1, layouts.zero_stage_C)
-
-
 def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
     """Parts if pipelines of all rows cross nodes, or none of them does."""
     kernels = Roofline(workload=workload, machine=machine)
@@ -327,6 +338,7 @@ def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -
         def exchange(busy_s_C: Floats) -> Iterator[Floats]:
             yield gradient_exchange_s(columns, workload, machine, busy_s_C)
             yield offload_transfer_s(columns, workload, machine)
+            yield activation_transfer_s(columns, workload, machine, busy_s_C)
 
         sends = _stage_sends(columns, workload, machine)
         balanced = workload.software.balanced_stages
@@ -414,17 +426,6 @@ def _recomputed_in_part(layouts: LayoutColumns, layers: int, parts_of: PartsOf) 
     return StepParts(
         **{x: between(share, getattr(whole, x), getattr(none, x)) for x in PART_NAMES}
     )
-
-
-def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
-    """Seconds if a share of the layers recomputes, from seconds if all and none do."""
-    return np.asarray(share * whole_s + (1.0 - share) * none_s)
-
-
-def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Floats:
-    """Part of a stage's layers that full recomputation covers."""
-    stage = np.maximum(layers / pipeline_C, 1.0)
-    return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
 
 
 def _combine(

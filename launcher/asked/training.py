@@ -16,11 +16,14 @@ from autoconf_launch.core import (
     Dispatcher,
     Experts,
     FrozenPart,
+    GradientSum,
     LatentAttention,
+    Loss,
     Offload,
     Precision,
     Recompute,
     StateMixer,
+    States,
     WeightFormat,
 )
 from autoconf_launch.tuning_spaces import TRAINER_NAMES, fabric_names
@@ -159,6 +162,31 @@ class TrainingQuestion(Modelled):
         f"{', '.join(OPTIMIZER_STATES)}; default adamw",
         choice("optimizer", OPTIMIZER_STATES),
         default="adamw",
+    )
+    states: States | str | None = parameter(
+        HABITS_GROUP,
+        f"formats of weights, gradients and moments: {_names(States)}; default: the trainer's",
+        choice("states", States),
+        default=None,
+    )
+    gradients: GradientSum | str | None = parameter(
+        HABITS_GROUP,
+        f"format in which gradients are summed: {_names(GradientSum)}; default: the trainer's",
+        choice("gradients", GradientSum, "FORMAT"),
+        default=None,
+    )
+    update_in_backward: bool = parameter(
+        HABITS_GROUP,
+        "each weight is updated in the backward pass, which then frees its gradient",
+        ON,
+        default=False,
+    )
+    loss: Loss | str | None = parameter(
+        HABITS_GROUP,
+        "logits at once: whole, chunked (the loss in pieces), fused (the head too); default: the "
+        "trainer's",
+        choice("loss", Loss),
+        default=None,
     )
     trainer: str = parameter(
         HABITS_GROUP,

@@ -12,11 +12,14 @@ from autoconf_launch.core import (
     Degrees,
     Dispatcher,
     FrozenPart,
+    GradientSum,
     Layout,
+    Loss,
     Offload,
     Optimizer,
     Precision,
     Software,
+    States,
     WeightFormat,
     Workload,
 )
@@ -152,6 +155,10 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         weight_format=WeightFormat(asked.weights) if asked.weights else None,
         frozen=frozenset(map(FrozenPart, asked.freeze)),
         software=Software(compiled=asked.compile),
+        states=States(asked.states) if asked.states else None,
+        gradients=GradientSum(asked.gradients) if asked.gradients else None,
+        loss=Loss(asked.loss) if asked.loss else None,
+        updates_in_backward=asked.update_in_backward,
     )
     return TrainingRequest(
         workload=workload,

@@ -61,6 +61,14 @@ UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
 UNKNOWN_MODEL = "runtime_model"
 """The rule on models whose splittable parts are unknown."""
+_ONE_PASS = LayoutRule(
+    "trainer_in_backward",
+    "accumulation_C",
+    "update-in-backward",
+    "",
+    lambda x, a, _: x.accumulation_C == 1,
+)
+"""A gradient that is gone once its weight is updated cannot be summed."""
 _NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
 """Layouts of a kind that no published run has."""
 
@@ -135,7 +143,8 @@ def _trainers_with(workload: Workload) -> list[str]:
 
 def rules_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
     """Layouts that the trainer has."""
-    return trainer_rules(training.abilities)
+    rules = trainer_rules(training.abilities)
+    return (*rules, _ONE_PASS) if training.workload.updates_in_backward else rules
 
 
 def usual_training(
@@ -479,6 +488,8 @@ def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
         place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
         place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
         return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule is _ONE_PASS:
+        return f"has no --{rule.flag} with {layout.accumulation} micro-batches a step; valid: 1"
     if rule.name in ("trainer_offload", "trainer_recompute"):
         kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
         words = sorted(str(getattr(one, "value", one)) for one in kinds)

@@ -158,11 +158,13 @@ def named_fabric(interconnect: str, node_bytes_per_s: float) -> str:
 def nearest_architecture(shape: RowShape) -> Architecture:
     """The model that comes nearest to its published number of parameters.
 
-    A table does not say whether the MLP is gated and the embeddings are tied.
+    Few tables say whether the MLP is gated and the embeddings are tied.
     """
     if (known := shape.known or _known_model(shape)) is not None:
         return known
-    made = [_architecture(shape, gated, tied) for gated in (False, True) for tied in (True, False)]
+    gates = (False, True) if shape.gated is None else (shape.gated,)
+    ties = (True, False) if shape.tied is None else (shape.tied,)
+    made = [_architecture(shape, gated, tied) for gated in gates for tied in ties]
     if shape.params_b is None:
         return made[0]
     return min(made, key=lambda one: abs(_weights(one) - (shape.params_b or 0.0) * 1e9))
@@ -239,7 +241,7 @@ def _plain_workload(one: PublishedRow) -> Workload:
         precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
     )
-    return plain.of_adapters() if is_lora(one) else plain
+    return one.recipe.apply_to(plain)
 
 
 def row_layout(one: PublishedRow) -> Layout:
@@ -247,11 +249,6 @@ def row_layout(one: PublishedRow) -> Layout:
     if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
         return one.layout
     return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
-
-
-def is_lora(one: PublishedRow) -> bool:
-    """True if only adapters are trained, which a table says only in the model's name."""
-    return "lora" in one.shape.name.lower()
 
 
 def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> bool:
@@ -264,7 +261,7 @@ def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> b
     tables = 1 if model.tied_embeddings else 2
     weights = active_parameters(model) - tables * embedding_weights(model)
     tokens = one.global_batch * (one.shape.seq or 0)
-    flops = (4.0 if "lora" in one.shape.name.lower() else 6.0) * weights * tokens
+    flops = (6.0 if one.recipe.lora_rank is None else 4.0) * weights * tokens
     peak = max(gpu.half_flops_per_s, peak_flops_per_s(gpu, one.precision))
     return one.step_time_s < flops / one.gpus / peak
 
@@ -304,7 +301,8 @@ def runs_of(
 
 def _model_key(workload: Workload) -> tuple[object, ...]:
     w = workload
-    return w.architecture, w.sequence_length, trained_share(w), *kernel_traits(w)
+    recipe = (w.optimizer, w.weight_format, w.updates_in_backward)
+    return w.architecture, w.sequence_length, trained_share(w), *recipe, *kernel_traits(w)
 
 
 def _run(measurements: Sequence[PublishedRow], rows: Sequence[int], place: Machine) -> MeasuredRun:
@@ -352,7 +350,7 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
     grouped: dict[tuple[object, ...], list[int]] = {}
     for i in rows:
         one = measurements[i]
-        key = (one.shape, trainer_of(one), one.precision, one.compiled)
+        key = (one.shape, trainer_of(one), one.precision, one.compiled, one.recipe)
         grouped.setdefault(key, []).append(i)
     for same in grouped.values():
         layouts = [row_layout(measurements[i]) for i in same]
@@ -384,7 +382,7 @@ def with_recompute(measurements: Sequence[PublishedRow]) -> tuple[PublishedRow, 
 
 def _leaves_recompute_open(one: PublishedRow) -> bool:
     name = known_accelerator(one.gpu)
-    is_open = "recompute" in one.assumed and one.step_time_s is not None
+    is_open = "recompute" in one.assumed and not one.out_of_memory
     return is_open and name is not None and not name.startswith(_OFFLOADING)
 
 

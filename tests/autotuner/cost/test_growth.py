@@ -24,9 +24,9 @@ def sent_by(way: UpdatedWeights) -> Workload:
     return replace(LLAMA, software=Software(updated_weights=way))
 
 
-def test_a_network_that_blocks_nothing_adds_one_to_three_percent_up_to_2048_gpus() -> None:
+def test_a_network_that_blocks_nothing_adds_one_to_three_percent_at_2048_gpus() -> None:
     growth = [step_s(gpus, LLAMA, H100) / step_s(8, LLAMA, H100) - 1 for gpus in (128, 2048)]
-    assert 0.01 < growth[0] < growth[1] < 0.035
+    assert 0.005 < growth[0] < 0.01 < growth[1] < 0.03
 
 
 def test_weights_that_their_owners_broadcast_cost_more_with_each_node() -> None:
