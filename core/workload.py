@@ -33,6 +33,8 @@ class UpdatedWeights(str, Enum):
     """Gathered after the update, with nothing to hide behind."""
     BROADCAST = "broadcast"
     """Each rank broadcasts the whole tensors that it owns, after gradients were reduced whole."""
+    IN_NODE = "in_node"
+    """The same among the ranks of a node, each of which keeps all states."""
 
 
 class Dispatcher(str, Enum):
@@ -135,6 +137,7 @@ class Software:
         dispatcher: the library that sends tokens to their experts.
         hides_routing: tokens travel alongside the computing of another micro-batch.
         separate_kernels: each small operation is a kernel of its framework, over 16-bit values.
+        separate_norms: so is each operation of an RMS norm, over fp32 copies.
         loss_passes: bytes that logits' loss moves for each logit, in both passes.
         host_work: host time of a layer over the time of Megatron's.
         crossing_s: host time that a layer's tensor-parallel collectives take more for each rank
@@ -169,6 +172,7 @@ class Software:
     dispatcher: Dispatcher = Dispatcher.TORCH
     hides_routing: bool = False
     separate_kernels: bool = False
+    separate_norms: bool = False
     loss_passes: float = 24.0
     host_work: float = 1.0
     crossing_s: float = 0.0

@@ -154,6 +154,12 @@ def optimizer_traffic_bytes(
     return physics.optimizer_bytes * values / (7.0 * _TRAFFIC_VALUE_BYTES)
 
 
+def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
+    """Part of a step in which nodes wait for the slowest of them (see ``Physics``)."""
+    nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)
+    return np.asarray(machine.physics.straggling * np.log2(nodes))
+
+
 def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     """Weights of the fullest rank before data-parallel sharding."""
     model = workload.architecture

@@ -59,6 +59,10 @@ _PLAIN_KERNELS = 20
 _TURN_BYTES = 48.0
 """Bytes that rotary positions move for a value: cast, four products and two sums over halves,
 joined, cast."""
+_NORM_BYTES, _NARROW_NORM_BYTES = 28.0, 36.0
+"""Bytes that a forward pass moves for a value of an RMS norm with a kernel for each operation, in
+fp32 and in 16 bits, which are cast both ways (github.com/huggingface/transformers
+src/transformers/models/llama/modeling_llama.py, LlamaRMSNorm); a backward pass twice as many."""
 _FUSED_TURN_BYTES = 4.0
 """The same in a single kernel over 16-bit values, as flash-attention has it."""
 _ATTENTION_LAUNCHES = 2 / 3
@@ -282,6 +286,7 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         software.updated_weights,
         software.hides_routing,
         software.separate_kernels,
+        software.separate_norms,
         software.loss_passes,
         software.host_work,
         software.crossing_s,
@@ -357,7 +362,7 @@ def _plain_bytes(
 ) -> tuple[Floats, Floats]:
     """Traffic of plain PyTorch, in the forward and in the backward pass.
 
-    Values besides products have 32 bits under ``torch.autocast``, else 16.
+    Values besides products have the size of the weights.
     Forward: two norms read and write, three products have their input cast, and two sums add what
     a product gave to the residual. Backward: each norm has two kernels, which read and write five
     times, five gradients are cast and three added; biases sum theirs, and the parts of queries,
@@ -366,8 +371,12 @@ def _plain_bytes(
     import numpy as np
 
     model, size, cast = workload.architecture, _product_bytes(workload), _cast_bytes(workload)
-    is_plain = workload.software.plain_torch
-    each, turn = (_FP32_BYTES, _TURN_BYTES) if is_plain else (size, _FUSED_TURN_BYTES)
+    each = _value_bytes(workload)
+    turn = _TURN_BYTES if workload.software.plain_torch else _FUSED_TURN_BYTES
+    norm, norm_back = 2.0 * each, 5.0 * each
+    if workload.software.separate_norms and model.gated:
+        norm = _NORM_BYTES if each == _FP32_BYTES else _NARROW_NORM_BYTES
+        norm_back = 2.0 * norm
     hidden = model.hidden / np.where(inner.sequence_U, inner.tensor_U, 1)
     ffn = (model.ffn if experts is None else experts.ffn * experts.shared) / inner.tensor_U
     keys = model.kv_heads * model.head / inner.tensor_U
@@ -375,8 +384,8 @@ def _plain_bytes(
     turned = 0.0 if model.positions else turn * (queries + keys)
     biases = size * (ffn + 2.0 * hidden + queries + 2.0 * keys) if model.biases else 0.0
     wide_forward, wide_backward = (5.0, 13.0) if model.gated else (2.0, 3.0)
-    forward = hidden * (4.0 * each + 3.0 * cast + 2.0 * (2.0 * each + size))
-    backward = hidden * (10.0 * each + 5.0 * cast + 9.0 * each)
+    forward = hidden * (2.0 * norm + 3.0 * cast + 2.0 * (2.0 * each + size))
+    backward = hidden * (2.0 * norm_back + 5.0 * cast + 9.0 * each)
     forward = forward + wide_forward * size * ffn + turned
     backward = backward + wide_backward * size * ffn + turned + biases + 8.0 * size * keys
     return np.asarray(tokens * forward), np.asarray(tokens * backward)
@@ -394,7 +403,7 @@ def _weight_bytes(workload: Workload) -> tuple[float, float]:
         return 0.0, trained_share(workload) * software.added_bytes
     if workload.trains_adapters or workload.weight_format is not None:  # what rests needs no cast
         return 0.0, 0.0
-    return cast, trained_share(workload) * (cast + 3.0 * _FP32_BYTES)
+    return cast, trained_share(workload) * (cast + 3.0 * _value_bytes(workload))
 
 
 def table_bytes(workload: Workload) -> float:
@@ -404,7 +413,7 @@ def table_bytes(workload: Workload) -> float:
     """
     from .model_state import trained_share
 
-    tables = 4.0 * _FP32_BYTES * trained_share(workload)
+    tables = 4.0 * _value_bytes(workload) * trained_share(workload)
     return sum(_weight_bytes(workload)) + (tables if workload.software.plain_torch else 0.0)
 
 
@@ -413,10 +422,19 @@ def _product_bytes(workload: Workload) -> float:
     return _FP32_BYTES if workload.precision.value_bytes == _FP32_BYTES else 2.0
 
 
+def _value_bytes(workload: Workload) -> float:
+    """Size of a value besides products: fp32 under ``torch.autocast`` over fp32 weights."""
+    from .model_state import state_format
+
+    software = workload.software
+    is_wide = software.plain_torch and state_format(workload) is States.FP32
+    return _FP32_BYTES if is_wide else _product_bytes(workload)
+
+
 def _cast_bytes(workload: Workload) -> float:
     """Bytes that a cast of one value for a product moves; autocast is off in fp32."""
     size = _product_bytes(workload)
-    if not workload.software.plain_torch:
+    if _value_bytes(workload) < _FP32_BYTES:
         return 0.0
     return _FP32_BYTES + size if size < _FP32_BYTES else 0.0
 

@@ -38,6 +38,7 @@ from .kernel_times import (
     profiled_model,
     rank_weights,
     routed_weights,
+    straggling,
 )
 from .layout_columns import (
     FULL,
@@ -143,8 +144,10 @@ def _updated_weights_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     Each broadcast of a tensor passes every rank of a ring (InternEvo,
     ``internlm/solver/optimizer/hybrid_zero_optim.py``, ``broadcast_params``).
     """
-    shards_C, pieces = layouts.shards_C, np.ones(())
-    if workload.software.updated_weights is UpdatedWeights.BROADCAST:
+    shards_C, pieces, way = layouts.shards_C, np.ones(()), workload.software.updated_weights
+    if way is UpdatedWeights.IN_NODE:
+        shards_C = np.minimum(shards_C, np.maximum(1, machine.domain // layouts.tensor_C))
+    elif way is UpdatedWeights.BROADCAST:
         layers = all_layers(workload.architecture) / layouts.pipeline_C
         pieces = np.minimum(shards_C, GATHERED_MATRICES * layers)
     sent = ring_s(
@@ -183,12 +186,6 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
         passes=GATHER,
     )
     return np.asarray(MOST_HIDDEN * gathered * layouts.accumulation_C)
-
-
-def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
-    """Part of a step in which nodes wait for the slowest of them (see ``Physics``)."""
-    nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)
-    return np.asarray(machine.physics.straggling * np.log2(nodes))
 
 
 def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
