@@ -141,6 +141,7 @@ from .saved_paths import (
 )
 from .workload import (
     OPTIMIZER_STATES,
+    Dispatcher,
     Framework,
     FrozenPart,
     FrozenPasses,
@@ -149,6 +150,7 @@ from .workload import (
     Optimizer,
     Software,
     States,
+    UpdatedWeights,
     WeightFormat,
     Workload,
 )

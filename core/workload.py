@@ -24,6 +24,30 @@ class Framework(str, Enum):
     """torch's DDP and FSDP2 (Hugging Face, torchtitan, ours): fp32 weights, used in 16 bits."""
 
 
+class UpdatedWeights(str, Enum):
+    """The way of weights from the ranks that updated them to the other replicas (ZeRO 1)."""
+
+    OVERLAPPED = "overlapped"
+    """Gathered alongside the next forward pass, in place of the second half of a reduction."""
+    GATHERED = "gathered"
+    """Gathered after the update, with nothing to hide behind."""
+    BROADCAST = "broadcast"
+    """Each rank broadcasts the whole tensors that it owns, after gradients were reduced whole."""
+    IN_NODE = "in_node"
+    """The same among the ranks of a node, each of which keeps all states."""
+
+
+class Dispatcher(str, Enum):
+    """The library that sends tokens to their experts."""
+
+    TORCH = "torch"
+    """torch's all-to-all: every copy of a token leaves by itself."""
+    DEEPEP = "deepep"
+    """DeepEP: a token leaves for another domain once (github.com/deepseek-ai/DeepEP)."""
+    HYBRIDEP = "hybridep"
+    """DeepEP's branch for NVLink domains larger than a node, as NVIDIA's recipes of GB200 use."""
+
+
 class States(str, Enum):
     """Formats of weights, gradients and optimizer values between steps."""
 
@@ -107,6 +131,20 @@ class Software:
         plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch only, a
             vocabulary without padding.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
+        reduced_bytes: of a gradient on its way between replicas.
+        added_bytes: traffic of adding one gradient of a micro-batch to earlier ones outside of the
+            product that makes it.
+        dispatcher: the library that sends tokens to their experts.
+        hides_routing: tokens travel alongside the computing of another micro-batch.
+        separate_kernels: each small operation is a kernel of its framework, over 16-bit values.
+        separate_norms: so is each operation of an RMS norm, over fp32 copies.
+        loss_passes: bytes that logits' loss moves for each logit, in both passes.
+        host_work: host time of a layer over the time of Megatron's.
+        crossing_s: host time that a layer's tensor-parallel collectives take more for each rank
+            if a pipeline crosses nodes.
+        stops_early: a recomputed layer stops before its last product, whose result nothing reads.
+        balanced_stages: the stage with the head has fewer layers, so that stages take as long.
+        updated_weights: their way to other replicas under ZeRO 1.
         passing_gradient_bytes: of a gradient of one backward pass, all of which are kept until
             they are added to the sum, in buckets besides if there are replicas; 0: each is added
             at once.
@@ -130,6 +168,18 @@ class Software:
     graphed: bool = False
     plain_torch: bool = False
     gradient_bytes: float | None = None
+    reduced_bytes: float = 2.0
+    added_bytes: float = 0.0
+    dispatcher: Dispatcher = Dispatcher.TORCH
+    hides_routing: bool = False
+    separate_kernels: bool = False
+    separate_norms: bool = False
+    loss_passes: float = 24.0
+    host_work: float = 1.0
+    crossing_s: float = 0.0
+    stops_early: bool = False
+    balanced_stages: bool = False
+    updated_weights: UpdatedWeights = UpdatedWeights.OVERLAPPED
     passing_gradient_bytes: float = 0.0
     keeps_gate: bool = False
     overwrites_mlp: bool = False

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
         SENT,
         Accelerator,
         CollectiveRate,
+        Fabric,
         Group,
         Link,
         Machine,
         Network,
         Physics,
         computes_in,
+        crossed_rails,
         exposed_s,
         has_rails,
         link_s,
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     )
     from .inner import GATHERED_MATRICES, InnerTimes, inner_times
     from .kernel_times import (
-        GRADIENT_BYTES,
         KernelTimes,
         Roofline,
         TracedOperations,
@@ -159,12 +160,12 @@ else:
             ),
             ".hardware": (
                 "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
-                "Group Link Machine Network Physics SENT computes_in exposed_s has_rails link_s "
-                "peak_flops_per_s ring_s ring_share"
+                "Fabric Group Link Machine Network Physics SENT computes_in crossed_rails "
+                "exposed_s has_rails link_s peak_flops_per_s ring_s ring_share"
             ),
             ".inner": "GATHERED_MATRICES InnerTimes inner_times",
             ".kernel_times": (
-                "GRADIENT_BYTES KernelTimes Roofline TracedOperations block_operations "
+                "KernelTimes Roofline TracedOperations block_operations "
                 "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
                 "update_traffic_bytes"
             ),

@@ -409,12 +409,14 @@ class LayerSeconds:
 
     ``after_s_C`` is a layer behind leading layers of another make; None: as the mean layer.
     ``fullest_C`` is the part of all layers' time on the slowest stage, if it is known.
+    ``is_balanced``: the last stage has fewer layers, so that its head makes it no slower.
     """
 
     mean_s_C: Floats
     slowest_s_C: Floats | None = None
     after_s_C: Floats | None = None
     fullest_C: Floats | None = None
+    is_balanced: bool = False
 
 
 def stage_times(
@@ -433,6 +435,9 @@ def stage_times(
     """
     after_s_C = layer.mean_s_C if layer.after_s_C is None else layer.after_s_C
     on_first, on_middle, on_last = stage_layers(layers, layouts)
+    if layer.is_balanced and layouts.given_C3 is None:
+        on_last = _beside_head(layers, layouts, last_s_C / after_s_C)
+        on_first = on_middle = np.ceil((layers - on_last) / np.maximum(layouts.pipeline_C - 1, 1))
     alone = layers * layer.mean_s_C + first_s_C + last_s_C
     ends = np.maximum(on_last * after_s_C + last_s_C, on_first * layer.mean_s_C + first_s_C)
     middle = on_middle * after_s_C
@@ -453,6 +458,18 @@ def stage_times(
         all_s_C=alone,
         paced_s_C=np.where(has_stages, paced, alone),
     )
+
+
+def _beside_head(layers: int, layouts: LayoutColumns, head_C: Floats) -> Floats:
+    """Layers of the last stage for which the slowest stage is fastest; the head is as many."""
+    stages_C = np.maximum(layouts.pipeline_C, 2)
+    fewer_C = np.floor(np.maximum((layers + head_C) / stages_C - head_C, 0.0))
+
+    def pace(count_C: Floats) -> Floats:
+        others_C = np.ceil((layers - count_C) / (stages_C - 1))
+        return np.asarray(np.maximum(count_C + head_C, others_C))
+
+    return np.where(pace(fewer_C + 1.0) < pace(fewer_C), fewer_C + 1.0, fewer_C)
 
 
 def schedule_s(

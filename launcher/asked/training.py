@@ -13,6 +13,7 @@ from typing import Any
 from autoconf_launch.autotuner.cost import AUTO_TRAINER
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
+    Dispatcher,
     Experts,
     FrozenPart,
     GradientSum,
@@ -25,7 +26,7 @@ from autoconf_launch.core import (
     States,
     WeightFormat,
 )
-from autoconf_launch.tuning_spaces import TRAINER_NAMES
+from autoconf_launch.tuning_spaces import TRAINER_NAMES, fabric_names
 
 from .parameters import VerbQuestion, parameter, question
 from .units import (
@@ -93,7 +94,9 @@ PRECISIONS = tuple(precision.value for precision in Precision)
 HABITS_GROUP = "what is trained, and how"
 TRAINER = choice("trainer", TRAINER_NAMES)
 PRECISION = choice("precision", PRECISIONS)
+DISPATCHERS = tuple(dispatcher.value for dispatcher in Dispatcher)
 CLUSTER = ValueUnit(metavar="C")
+FABRIC = ValueUnit(metavar="FABRIC", known=fabric_names())
 _CLUSTERS = replace(CLUSTER, action="append", refuse=refuse_other_than_texts)
 SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
 _CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
@@ -137,6 +140,13 @@ class TrainingQuestion(Modelled):
     cluster: str | list[str] | tuple[str, ...] = parameter("training", _CLUSTER_ABOUT, CLUSTER)
     seq: int = parameter("training", SEQUENCE_ABOUT, SEQUENCE)
     global_batch: int = parameter("training", "samples per optimizer step", whole(1, MOST, "B"))
+    fabric: str | None = parameter(
+        "training",
+        f"network between nodes: {', '.join(fabric_names())}, or another ratio N:1; default: the "
+        "cluster file's, or nonblocking",
+        FABRIC,
+        default=None,
+    )
     memory_bytes: int | None = parameter(
         "training",
         "memory of each GPU that may be used, such as 70GB; default: all that it has",
@@ -183,6 +193,13 @@ class TrainingQuestion(Modelled):
         f"framework whose rules apply: {', '.join(TRAINER_NAMES)}; default {AUTO_TRAINER}",
         TRAINER,
         default=AUTO_TRAINER,
+    )
+    dispatcher: Dispatcher | str | None = parameter(
+        HABITS_GROUP,
+        f"library that sends tokens to their experts: {', '.join(DISPATCHERS)}; default: the "
+        "trainer's",
+        choice("dispatcher", DISPATCHERS),
+        default=None,
     )
     lora_rank: int | None = parameter(
         HABITS_GROUP, "train adapters of this rank", whole(1, 1 << 16, "R"), default=None

@@ -35,6 +35,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     cluster_of_document,
+    fabric,
     known_accelerator,
     machine,
     parse_cluster,
@@ -87,6 +88,21 @@ def choose_cluster(text: str) -> ClusterSpec:
         raise ConfigError(f"{path}: {error}") from error
 
 
+def on_fabric(cluster: ClusterSpec, name: str | None) -> ClusterSpec:
+    """The cluster with the network of a flag between its nodes; None leaves its own.
+
+    Raises:
+        ConfigError: the network is unknown.
+    """
+    if name is None:
+        return cluster
+    try:
+        fabric(name)
+    except ConfigError as error:
+        raise ConfigError(f"--fabric: {error}") from error
+    return ClusterSpec(nodes=tuple(replace(node, fabric=name) for node in cluster.nodes))
+
+
 def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
     """Bytes that a rank may use: its GPU's memory, or less.
 
@@ -115,6 +131,7 @@ def machine_of(cluster: ClusterSpec) -> Machine:
         node.devices[0].name,
         gpus_per_node=len(node.devices),
         network_bytes_per_s=node.network_bytes_per_s,
+        fabric_name=node.fabric,
     )
     if node.host_memory_bytes is not None:
         usual = replace(usual, host_memory_bytes=node.host_memory_bytes)

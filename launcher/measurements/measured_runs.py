@@ -43,6 +43,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     CHECKED,
+    fabric,
+    fabric_names,
     known_accelerator,
     machine,
     named_model,
@@ -71,6 +73,7 @@ _SOURCES = (
     ("MooreThreads/SimuMax", "megatron"),
     ("huggingface/nanotron", "nanotron"),
     ("HF nanotron", "nanotron"),
+    ("InternLM/InternEvo", "internevo"),
     ("arXiv:2104.04473", "megatron-2021"),
 )
 """Published tables by their sources, and the code that each one ran; the first that matches."""
@@ -79,8 +82,8 @@ _GRAPHED = "26.06"
 """NVIDIA's release from which on ``nemo`` is as ``trainers`` has it."""
 _ANY_GPU = "A100-SXM-80GB"
 _MOST_OVER_DENSE = 1.6
-_OMNI_PATH = 0.45
-_ETHERNET = 0.4
+_ETHERNET = "ethernet"
+_NONBLOCKING = "nonblocking"
 _HALF_CARD = 0.5
 """Share of an Ethernet card that nodes of different instance types reach between them, in and out.
 
@@ -144,14 +147,11 @@ def network_bytes_per_s(interconnect: str, gpus_per_node: int) -> float | None:
     return found
 
 
-def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
-    """Share of the cards' rate that collectives reach, relative to InfiniBand or RoCE.
-
-    Omni-Path moves data by the host; below 100 Gb/s for a whole node it is Ethernet with TCP.
-    """
-    if "omni-path" in interconnect.lower():
-        return _OMNI_PATH
-    return _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else 1.0
+def named_fabric(interconnect: str, node_bytes_per_s: float) -> str:
+    """The network that a text names; below 100 Gb/s for a whole node it is Ethernet with TCP."""
+    names = [name for name in fabric_names() if re.search(rf"\b{name}\b", interconnect.lower())]
+    usual = _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else _NONBLOCKING
+    return next(iter(names), usual)
 
 
 @cache  # tables have few shapes and many rows
@@ -226,7 +226,11 @@ def trainer_of(one: PublishedRow) -> str:
 def workload_of(one: PublishedRow) -> Workload:
     """The row's training, with the habits of its training code for empty columns."""
     usual = trainer(trainer_of(one)).apply_to(_plain_workload(one))
-    software = replace(usual.software, async_tensor=bool(one.async_tensor))
+    software = usual.software
+    if one.async_tensor is not None:
+        software = replace(software, async_tensor=one.async_tensor)
+    if one.dispatcher is not None:
+        software = replace(software, dispatcher=one.dispatcher)
     return replace(usual, software=software)
 
 
@@ -285,8 +289,12 @@ def runs_of(
             continue
         network = network_bytes_per_s(one.interconnect, place.gpus_per_node)
         if network:
-            place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)
-            place = replace(place, network_quality=network_quality(one.interconnect, network))
+            place = machine(
+                one.gpu,
+                gpus_per_node=node,
+                network_bytes_per_s=network,
+                fabric_name=named_fabric(one.interconnect, network),
+            )
         grouped.setdefault((_model_key(workload_of(one)), place), []).append(i)
     return tuple(_run(measurements, rows, place) for (_, place), rows in grouped.items()), reasons
 
@@ -436,8 +444,9 @@ def _machine_kind(one: PublishedRow, some: NamedGpus, physics: Physics) -> Machi
     alone = replace(one, gpu=some.gpu, interconnect=some.interconnect, step_time_s=None)
     run = runs_of([alone])[0][0]
     nodes = replace(run.machine, physics=physics)
-    if nodes.network_quality == _ETHERNET:
-        nodes = replace(nodes, network_quality=_HALF_CARD / physics.network_fraction)
+    if nodes.fabric == fabric(_ETHERNET):
+        slow = replace(nodes.fabric, rate=_HALF_CARD / physics.network_fraction)
+        nodes = replace(nodes, fabric=slow)
     return MachineKind(
         name=some.gpu,
         machine=nodes,

@@ -324,7 +324,7 @@ def test_one_sample_for_each_rank_leaves_one_micro_batch(tmp_path: Path) -> None
 def test_rows_that_differ_in_memory_alone_or_in_a_16_bit_format_are_one_run(
     tmp_path: Path,
 ) -> None:
-    codes = ({"trainer": code} for code in ("llm-foundry", "torchtitan", "deepspeed"))
+    codes = ({"trainer": code} for code in ("torchtitan-2025", "torchtitan", "deepspeed"))
     file = read(tmp_path, *codes)
     fused, plain, _ = (workload_of(one).software.logit_bytes for one in file.measurements)
     assert (fused, plain) == (6.0, None)
