@@ -29,7 +29,7 @@ from ..space import Floats
 from .kernel_times import Line, fit_line
 from .layout_columns import FULL, LayoutColumns, broadcast_sum
 from .layout_rules import Stages
-from .software import loss_bytes, repeats_modules
+from .software import eager_copies, keeps_gate, loss_bytes, repeats_modules
 from .weights import ModelWeights, attention_kinds
 
 _NOTHING = Line(0.0, 0.0)
@@ -131,16 +131,19 @@ def layer_activations(
 ) -> LayerActivations:
     """Activations without recomputation; ``crossed`` layers attend to an encoder, too."""
     a = workload.architecture
-    size = workload.precision.value_bytes
     attentions = 2 if crossed else 1
     product_bytes = _product_bytes(workload, framework)
-    norms = Split(whole=(attentions + 1) * a.hidden * size)
+    norm_bytes, cast_bytes, _ = eager_copies(workload)
+    norms = Split(whole=(attentions + 1) * a.hidden * norm_bytes)
+    cast = Split(whole=a.hidden * cast_bytes)  # of an input that several products read
     masks = (attentions + 1) * a.hidden * _MASK_BYTES
     return LayerActivations(
         norms=norms,
-        attention=_attention(workload, product_bytes).times(attentions),
+        attention=(_attention(workload, product_bytes) + cast + cast).times(attentions),
         scores=_scores(workload).times(attentions),
-        mlp=_experts(workload, product_bytes) if sparse else _mlp(workload, a.ffn, product_bytes),
+        mlp=_experts(workload, product_bytes)
+        if sparse
+        else _mlp(workload, a.ffn, product_bytes) + cast,
         dropout=Split(whole=masks) if workload.software.dropout else Split(),
         adapters=_between_adapters(workload, sparse=sparse).times(attentions),
     )
@@ -284,7 +287,7 @@ def _mlp(workload: Workload, ffn: int, product_bytes: float) -> Split:
     Without a fused kernel the gate's output is an input of the product with the other half.
     """
     a, size = workload.architecture, workload.precision.value_bytes
-    halves = (2 + workload.software.keeps_gate) if a.gated else 1
+    halves = (2 + keeps_gate(workload.software)) if a.gated else 1
     inner = halves * ffn * size + ffn * product_bytes
     return Split(whole=a.hidden * product_bytes, split=inner)
 
@@ -407,7 +410,7 @@ def activation_bytes(
         mlp_SC=of_kind("mlp") + gathered,
         dropout_SC=of_kind("dropout"),
         adapters_SC=of_kind("adapters"),
-        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * workload.precision.value_bytes),
+        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * eager_copies(workload)[2]),
         embedding_SC=stages.is_first_SC
         * waiting_SC
         * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C),

@@ -236,6 +236,29 @@ def sums_shards(software: Software) -> bool:
     return software.plain_torch or software.added_bytes > 0.0
 
 
+def eager_copies(workload: Workload) -> tuple[float, float, float]:
+    """Bytes of a hidden value that eager RMS norms keep, that a cast adds, and between layers.
+
+    A norm keeps its input in fp32 and its result before the weight. Under autocast over fp32
+    weights the sums between layers are fp32, and each product casts its own input. Counted in
+    the tensors that transformers' Llama saves for its backward pass.
+    """
+    from .model_state import state_format
+
+    size, software = float(workload.precision.value_bytes), workload.software
+    is_separate = software.separate_norms and not is_compiled(software)
+    if not (is_separate and workload.architecture.gated):
+        return size, 0.0, size
+    if size == 2 and state_format(workload) is States.FP32 and not workload.trains_adapters:
+        return 2 * _FP32_BYTES, size, _FP32_BYTES
+    return _FP32_BYTES + size, 0.0, size
+
+
+def keeps_gate(software: Software) -> bool:
+    """True if a gated MLP's activation function and its product are separate kernels."""
+    return software.keeps_gate or (software.separate_norms and not is_compiled(software))
+
+
 def loss_bytes(columns: LayoutColumns, workload: Workload, tokens_C: Floats) -> Floats:
     """Logits and loss of one micro-batch, split over the vocabulary, and the last hidden states.
 
