@@ -65,6 +65,7 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
             states=frozenset(map(States, row["states"])),
             losses=frozenset(map(Loss, row["losses"])),
             in_backward=row.get("in_backward", False),
+            offload_alone=row.get("offload_alone", False),
         ),
     )
 

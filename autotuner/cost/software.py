@@ -91,6 +91,7 @@ class Abilities:
         states: formats of its states in 16-bit training.
         losses: ways to the loss.
         in_backward: whether it can update each weight in the backward pass.
+        offload_alone: whether it offloads activations only without pipelines and recomputation.
     """
 
     parallel: frozenset[str]
@@ -105,6 +106,7 @@ class Abilities:
     states: frozenset[States] = frozenset()
     losses: frozenset[Loss] = frozenset()
     in_backward: bool = False
+    offload_alone: bool = False
 
     def first_lack(self, workload: Workload) -> str | None:
         """The first thing of a training that the code lacks, whatever the layout."""

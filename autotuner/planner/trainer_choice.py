@@ -102,6 +102,7 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
     ``in_backward``: weights are updated in the backward pass, so that gradients are not summed.
     """
     away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
+    none = RECOMPUTE_CODES[Recompute.NONE]
     kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
 
     def among(stages: Iterable[int], x: LayoutColumns) -> Bools:
@@ -129,6 +130,15 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
             lambda x, a, _: (x.tensor_C * x.context_C == 1) | among(has.zero_beside_tensor, x),
         ),
         ("offload", "offload_C", "offload", lambda x, a, _: np.isin(x.offload_C, away)),
+        (
+            "activations",
+            "offload_C",
+            "offload",
+            lambda x, a, _: (
+                ~(x.are_activations_away_C & has.offload_alone)
+                | ((x.pipeline_C == 1) & (x.recompute_C == none))
+            ),
+        ),
         ("recompute", "recompute_C", "recompute", lambda x, a, _: np.isin(x.recompute_C, kinds)),
         (
             "layers",

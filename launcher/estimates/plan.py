@@ -209,7 +209,7 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         training=replace(training, machine=machine),
         world=world,
         limits=_limits(request, price, world),
-        degrees=Degrees(offload=_offloads(request.training, keeps=keeps_states)),
+        degrees=Degrees(offload=(Offload.NONE,)) if keeps_states else Degrees(),
         most=request.top,
         one_each=request.top is not None,
         rules=rules,
@@ -217,6 +217,12 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
     )
     found = plan_usable_first(question)
+    if (
+        not (found.best or keeps_states)
+        and Offload.ACTIVATIONS in request.training.abilities.offload
+    ):
+        question = replace(question, degrees=Degrees(offload=tuple(Offload)))
+        found = plan_usable_first(question)
     answer = PlanAnswer(
         request=request,
         prices=prices,
@@ -231,13 +237,6 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         gains=_gains_of(request.training, found.best[0]) if found.best else (),
     )
     return replace(answer, changes=tuple(_changed_answers(answer, question)))
-
-
-def _offloads(training: TrainingRequest, *, keeps: bool) -> tuple[Offload, ...] | None:
-    """Kinds of offload to rank; None: those of states, which the trainer's rules narrow."""
-    if keeps:
-        return (Offload.NONE,)
-    return tuple(Offload) if Offload.ACTIVATIONS in training.abilities.offload else None
 
 
 def _changed_answers(answer: PlanAnswer, question: Question) -> Iterator[PlanAnswer]:

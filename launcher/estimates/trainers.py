@@ -485,6 +485,8 @@ def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
         place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
         place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
         return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule.name == "trainer_activations":
+        return "offloads activations only without --pp and --recompute"
     if rule.name == "trainer_in_backward":
         return f"has no --{rule.flag} with {layout.accumulation} micro-batches a step; valid: 1"
     if rule.name in ("trainer_offload", "trainer_recompute"):

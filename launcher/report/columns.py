@@ -100,6 +100,7 @@ RULES_IN_WORDS = {
     "trainer_zero_beside_tensor": "the trainer has no such ZeRO stage beside TP or CP",
     "trainer_offload": "the trainer has no such offload",
     "trainer_recompute": "the trainer has no such recomputation",
+    "trainer_activations": "the trainer offloads activations without pipelines and recomputation",
     "trainer_in_backward": "an update in the backward pass has one micro-batch a step",
     "trainer_layers": "the trainer recomputes all layers or none",
     "expert_ranks": "expert ranks must divide the data-parallel ranks",

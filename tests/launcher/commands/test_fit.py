@@ -103,6 +103,16 @@ def test_a_trainer_without_the_words_is_refused(
     assert (ran.code, lack in ran.err) == (2, True), ran.err
 
 
+def test_megatron_offloads_activations_without_pipelines_and_recomputation(fit: Run) -> None:
+    away = (*LLAMA, "--cluster", "8xH100", "--trainer", "nemo", "--offload", "activations")
+    ran = fit(*away)
+    assert (ran.code, "of host memory per node" in ran.out) == (0, True)
+    for more in (("--pp", "2"), ("--recompute", "full")):
+        refused = fit(*away, *more)
+        assert refused.code == 2
+        assert "offloads activations only without --pp and --recompute" in refused.err
+
+
 def test_a_no_names_what_would_fit_and_its_price_in_time(fit: Run) -> None:
     ran = fit(*TOO_LARGE)
     assert (ran.code, "what would fit" in ran.out) == (1, True)
