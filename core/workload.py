@@ -148,8 +148,9 @@ class Software:
         passing_gradient_bytes: of a gradient of one backward pass, all of which are kept until
             they are added to the sum, in buckets besides if there are replicas; 0: each is added
             at once.
-        keeps_gate: a gated MLP keeps its activation function's output, too, as a product of its
-            own kernel does.
+        keeps_gate: a gated MLP keeps its activation function's output, too, as a product in
+            a separate kernel does.
+        overwrites_mlp: gradients inside an MLP are written over its activations.
         keeps_gathered: products keep their inputs as gathered from the parts of a sequence.
         layers_in_flight: layers' activations beyond a stage's for each micro-batch in a pipeline.
         states: formats of weights, gradients and moments; None: the framework's.
@@ -181,6 +182,7 @@ class Software:
     updated_weights: UpdatedWeights = UpdatedWeights.OVERLAPPED
     passing_gradient_bytes: float = 0.0
     keeps_gate: bool = False
+    overwrites_mlp: bool = False
     keeps_gathered: bool = False
     layers_in_flight: float = 0.0
     states: States | None = None
@@ -285,7 +287,7 @@ class Workload:
         beside: name and bytes of other memory of each rank, whatever the layout.
         frozen_passes: other passes that each rank runs; a profile's seconds have it already.
         activation_factor: a layer's saved memory by a trace, over the formulas' value.
-        states, gradients, loss: as requested; None: the trainer's.
+        states, gradients, loss, dispatcher: as requested; None: the trainer's.
         updates_in_backward: each weight is updated as soon as its gradient is there, which is
             then freed.
         sequences_per_sample: that the model is trained on, such as 2 of a pair of answers; the
@@ -307,6 +309,7 @@ class Workload:
     frozen_passes: FrozenPasses | None = None
     activation_factor: float = 1.0
     sequences_per_sample: int = 1
+    dispatcher: Dispatcher | None = None
     states: States | None = None
     gradients: GradientSum | None = None
     loss: Loss | None = None

@@ -101,7 +101,6 @@ if TYPE_CHECKING:
         NCCL_BYTES,
         MemoryParts,
         memory_bytes,
-        traced_memory,
     )
     from .model_state import local_weights, trained_share
     from .predictions import (
@@ -116,6 +115,7 @@ if TYPE_CHECKING:
         memory_rule,
         scaled_bytes,
         state_beyond_memory,
+        traced_memory,
         untimed_band,
         weights_beyond_memory,
     )
@@ -178,12 +178,12 @@ else:
                 "distinct stacks"
             ),
             ".layout_rules": "RULES Keep LayoutRule Stages StageSends broken_rule rows_obeying",
-            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes traced_memory",
+            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",
             ".predictions": (
                 "EAGER_BAND EXPERTS_BAND STEP_TIME_BAND FormatGain estimate format_gains "
                 "knob_rules measured_format_gains memory_rule scaled_bytes "
-                "state_beyond_memory untimed_band weights_beyond_memory"
+                "state_beyond_memory traced_memory untimed_band weights_beyond_memory"
             ),
             ".software": (
                 "AUTO_TRAINER Abilities TrainerChoice TrainerHabits configured_workload "

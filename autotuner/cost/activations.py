@@ -39,7 +39,7 @@ _MASK_BYTES = 1
 _SUM_BYTES = 4
 _TOKEN_BYTES = 8
 _UNITS_ON_DEVICE = 2.0
-"""Layers whose offloaded activations are on the GPU: the one that computes and the one that moves
+"""Layers whose offloaded activations are on the GPU: one computes while another moves
 (github.com/pytorch/torchtune torchtune/training/_activation_offloading.py, two streams)."""
 
 
@@ -221,7 +221,8 @@ def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
     ffn = _active_ffn(workload) if sparse else a.ffn
     stored = not workload.software.flash_attention
     scores = 2 * a.heads * workload.sequence_length * size if stored else 0
-    wide = max((3 if a.gated else 2) * ffn * size, scores)
+    arrays = 1 if workload.software.overwrites_mlp else 3 if a.gated else 2
+    wide = max(arrays * ffn * size, scores)
     return Split(whole=2 * a.hidden * size, split=wide)
 
 
@@ -416,7 +417,7 @@ def activation_bytes(
 
 
 def _cells(workload: Workload, columns: LayoutColumns) -> tuple[Floats, Floats, Floats]:
-    """Tokens of a rank: all, those of its part of a sequence, and over its tensor ranks."""
+    """Tokens of a rank: all, in its part of a sequence, and shared by its tensor ranks."""
     tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
     whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
     return tokens_C, whole_C, tokens_C / columns.tensor_C

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -12,7 +12,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Framework, Layout, Offload, Recompute, Workload
+from autoconf_launch.core import (
+    OPTIMIZER_STATES,
+    Framework,
+    Layout,
+    Loss,
+    Offload,
+    Optimizer,
+    Recompute,
+    Workload,
+)
 
 from ..space import Bools, Floats, Ints
 from .activations import activation_bytes
@@ -20,6 +29,7 @@ from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
+from .software import Abilities
 from .weights import ModelWeights, model_weights
 
 _MOST_CHANGES = 3
@@ -101,16 +111,18 @@ def remedies(
     rules: Sequence[LayoutRule] = (),
     *,
     splits: bool = True,
+    has: Abilities | None = None,
 ) -> tuple[Remedy, ...]:
     """The fewest changes that fit safely, and fewer changes that may fit; empty if three do not.
 
     Changes that save least memory are taken, the fastest first. A trainer that shards by a
     setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
-    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can.
+    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can. ``has``: the
+    trainer's abilities, among which are changes of the loss, the update and the optimizer.
     """
     found: list[Remedy] = []
-    changes = _changes(splits)
+    changes = (*_changes(splits), *(() if has is None else _of_training(has)))
     if asked.workload.software.framework is not Framework.MEGATRON:
         found = _fewest_changes(asked, limits, _zero_3_choices, rules)
     every = _fewest_changes(asked, limits, partial(itertools.combinations, changes), rules)
@@ -154,8 +166,22 @@ def _remedies_of(
     """The ``choices`` that fit; only the safe ones, if there are any."""
     changed = [_apply_changes(asked, chosen) for chosen in choices]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
-    if not tried:
-        return []
+    groups: dict[Workload, list[tuple[Proposal, tuple[str, ...]]]] = {}
+    for proposal, labels in tried:
+        groups.setdefault(proposal.workload, []).append((proposal, labels))
+    found = [one for same in groups.values() for one in _fitting(asked, limits, same, rules)]
+    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
+    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
+
+
+def _fitting(
+    asked: Proposal,
+    limits: NodeLimits,
+    tried: Sequence[tuple[Proposal, tuple[str, ...]]],
+    rules: Sequence[LayoutRule],
+) -> list[Remedy]:
+    """The proposals of one workload that fit, by their labels."""
+    workload = tried[0][0].workload
     columns = LayoutColumns.from_layouts(
         [proposal.layout for proposal, _ in tried],
         [proposal.recompute_layers for proposal, _ in tried],
@@ -165,10 +191,12 @@ def _remedies_of(
     possible = rows_obeying(columns, model, sequence) & ~wide
     for rule in rules:
         possible &= rule.keep(columns, model, sequence)
-    peaks = peak_bytes(columns, asked.workload)
-    hosts = host_bytes(columns, asked.workload, limits.gpus)
+    if workload.updates_in_backward:
+        possible &= columns.accumulation_C == 1
+    peaks = peak_bytes(columns, workload)
+    hosts = host_bytes(columns, workload, limits.gpus)
     possible &= hosts <= (np.inf if limits.host_bytes is None else limits.host_bytes)
-    found = [
+    return [
         Remedy(
             changes=labels,
             proposal=proposal,
@@ -181,8 +209,6 @@ def _remedies_of(
         )
         if can_be and (answer := verdict(float(peak), limits.device_bytes)) is not Verdict.NO
     ]
-    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
-    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
 
 
 def _apply_changes(
@@ -319,6 +345,52 @@ def _changes(splits: bool) -> tuple[Change, ...]:
         ),
         _offload,
     )
+
+
+def _of_training(has: Abilities) -> Iterator[Change]:
+    """Changes of loss, offload, update and optimizer that a trainer has, the cheapest first."""
+    yield from (_loss(kind) for kind in Loss if kind in has.losses and kind is not Loss.WHOLE)
+    if Offload.ACTIVATIONS in has.offload:
+        yield _offload_activations
+    if has.in_backward:
+        yield _update_in_backward
+    if has.eight_bit_states:
+        yield _page_optimizer
+
+
+def _loss(kind: Loss) -> Change:
+    order = tuple(Loss)
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        workload = proposal.workload
+        if order.index(workload.loss or workload.software.loss) >= order.index(kind):
+            return None
+        return replace(proposal, workload=replace(workload, loss=kind)), f"loss={kind.value}"
+
+    return change
+
+
+def _offload_activations(proposal: Proposal) -> tuple[Proposal, str] | None:
+    if proposal.layout.offload is not Offload.NONE:
+        return None
+    place = Offload.ACTIVATIONS
+    return _with_fields(proposal, f"offload={place.value}", offload=place)
+
+
+def _update_in_backward(proposal: Proposal) -> tuple[Proposal, str] | None:
+    if proposal.workload.updates_in_backward:
+        return None
+    workload = replace(proposal.workload, updates_in_backward=True)
+    return replace(proposal, workload=workload), "update-in-backward=true"
+
+
+def _page_optimizer(proposal: Proposal) -> tuple[Proposal, str] | None:
+    """The same optimizer with values that leave the GPU when memory is short."""
+    name = f"paged_{proposal.workload.optimizer.name}"
+    if name not in OPTIMIZER_STATES:
+        return None
+    workload = replace(proposal.workload, optimizer=Optimizer.from_name(name))
+    return replace(proposal, workload=workload), f"optimizer={name}"
 
 
 def uses_host(columns: LayoutColumns, workload: Workload) -> bool:

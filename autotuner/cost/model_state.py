@@ -349,9 +349,10 @@ def gradient_bytes(workload: Workload) -> float:
         is_besides = software.framework is Framework.DEEPSPEED and each.weight == _HALF
         is_besides = is_besides and workload.gradients is GradientSum.FP32
         return workload.gradients.bytes_each + _HALF * is_besides
-    if software.gradient_bytes is None or workload.states in (States.BF16, States.FP32):
-        return each.gradient
-    return software.gradient_bytes
+    is_asked = (
+        workload.states in (States.BF16, States.FP32) and workload.precision.value_bytes == 2
+    )
+    return each.gradient if is_asked or not software.gradient_bytes else software.gradient_bytes
 
 
 def state_format(workload: Workload) -> States:
@@ -483,7 +484,7 @@ class ProfiledRank:
 
 
 def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """DeepSpeed's buckets, and those of DDP that passing gradients are copied to; else 0.
+    """DeepSpeed's buckets, or DDP's if passing gradients are copied into buckets; else 0.
 
     DeepSpeed: buckets of gradients in the format of their sum and, if an optimizer is sharded, of
     new weights, which torch's ``all_gather`` of a list copies once more.

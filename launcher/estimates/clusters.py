@@ -267,15 +267,17 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
 def proposal_step_s(
     cluster: ClusterSpec, proposals: Sequence[Proposal]
 ) -> tuple[float | None, ...]:
-    """Seconds for each proposal of one workload; None for clusters whose nodes differ."""
+    """Seconds for each proposal; None for clusters whose nodes differ."""
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)
-    nodes = machine_of(cluster)
-    columns = LayoutColumns.from_layouts(
-        [one.layout for one in proposals], [one.recompute_layers for one in proposals]
-    )
-    found = estimate(columns, proposals[0].workload, nodes)
-    return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
+    nodes, seconds = machine_of(cluster), np.full(len(proposals), np.nan)
+    for workload in {one.workload for one in proposals}:
+        rows = [i for i, one in enumerate(proposals) if one.workload == workload]
+        columns = LayoutColumns.from_layouts(
+            [proposals[i].layout for i in rows], [proposals[i].recompute_layers for i in rows]
+        )
+        seconds[rows] = estimate(columns, workload, nodes).step_s_C
+    return tuple(float(s) if np.isfinite(s) else None for s in seconds)
 
 
 def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:

@@ -35,11 +35,12 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
-    Dispatcher,
     Framework,
     Layout,
+    Loss,
     Optimizer,
     Precision,
+    States,
     Workload,
 )
 from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
@@ -69,7 +70,7 @@ _ONE_PASS = LayoutRule(
     lambda x, a, _: x.accumulation_C == 1,
 )
 """A gradient that is gone once its weight is updated cannot be summed."""
-_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
+_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.knob == "offload_C")
 """Layouts of a kind that no published run has."""
 
 
@@ -78,7 +79,6 @@ def with_trainer(
     name: str = AUTO_TRAINER,
     *,
     flash_attention: bool | None = None,
-    dispatcher: Dispatcher | None = None,
     runnable: bool = False,
 ) -> tuple[TrainingRequest, ...]:
     """A training on its clusters, with the habits of a single trainer.
@@ -87,7 +87,6 @@ def with_trainer(
         trainings: the same workload on each cluster in question.
         name: the trainer, or ``auto`` to choose by the question.
         flash_attention: None: the trainer's habit.
-        dispatcher: None: the trainer's.
         runnable: only layouts of our own runtime are ranked.
 
     Raises:
@@ -106,25 +105,20 @@ def with_trainer(
         names = ", ".join(_trainers_with(workload))
         others = f"trainers with it: {names}" if names else "no trainer of ours has it"
         raise ConfigError(f"--trainer {name} has no {lacked}; {others}.")
-    software = workload.software
     if flash_attention is not None:
-        software = replace(software, flash_attention=flash_attention)
-    if dispatcher is not None:
-        software = replace(software, dispatcher=dispatcher)
-    workload = replace(workload, software=software)
+        software = replace(workload.software, flash_attention=flash_attention)
+        workload = replace(workload, software=software)
     return tuple(replace(one, workload=workload, trainer=choice) for one in trainings)
 
 
 def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingRequest:
-    """The training with the habits of a trainer; requested attention and dispatcher stay."""
-    before, usual = training.workload.software, trainer(training.trainer.name).software
+    """The training with the habits of a trainer; requested attention stays."""
+    before = training.workload.software.flash_attention
+    is_asked = before is not trainer(training.trainer.name).software.flash_attention
     workload = trainer(choice.name).apply_to(training.workload)
-    software = workload.software
-    if before.flash_attention is not usual.flash_attention:
-        software = replace(software, flash_attention=before.flash_attention)
-    if before.dispatcher is not usual.dispatcher:
-        software = replace(software, dispatcher=before.dispatcher)
-    return replace(training, workload=replace(workload, software=software), trainer=choice)
+    if is_asked:
+        workload = replace(workload, software=replace(workload.software, flash_attention=before))
+    return replace(training, workload=workload, trainer=choice)
 
 
 def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
@@ -418,8 +412,11 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
 
 
 def trains_here(workload: Workload) -> bool:
-    """True if our runtime has the training's precision and optimizer; it has no adapters."""
-    return _has_precision(workload) and _has_optimizer(workload) and workload.trains_all
+    """True if our runtime has the formats, optimizer and loss, and trains all weights."""
+    has_states = workload.states in (None, States.FP32) and workload.gradients is None
+    has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
+    is_plain = has_states and has_loss and workload.trains_all
+    return _has_precision(workload) and _has_optimizer(workload) and is_plain
 
 
 def _has_precision(workload: Workload) -> bool:

@@ -226,22 +226,19 @@ def trainer_of(one: PublishedRow) -> str:
 def workload_of(one: PublishedRow) -> Workload:
     """The row's training, with the habits of its training code for empty columns."""
     usual = trainer(trainer_of(one)).apply_to(_plain_workload(one))
-    software = usual.software
-    if one.async_tensor is not None:
-        software = replace(software, async_tensor=one.async_tensor)
-    if one.dispatcher is not None:
-        software = replace(software, dispatcher=one.dispatcher)
-    return replace(usual, software=software)
+    if one.async_tensor is None:
+        return usual
+    return replace(usual, software=replace(usual.software, async_tensor=one.async_tensor))
 
 
 def _plain_workload(one: PublishedRow) -> Workload:
-    plain = Workload(
+    return replace(
+        one.training,
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
     )
-    return one.recipe.apply_to(plain)
 
 
 def row_layout(one: PublishedRow) -> Layout:
@@ -261,7 +258,7 @@ def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> b
     tables = 1 if model.tied_embeddings else 2
     weights = active_parameters(model) - tables * embedding_weights(model)
     tokens = one.global_batch * (one.shape.seq or 0)
-    flops = (6.0 if one.recipe.lora_rank is None else 4.0) * weights * tokens
+    flops = (4.0 if one.training.trains_adapters else 6.0) * weights * tokens
     peak = max(gpu.half_flops_per_s, peak_flops_per_s(gpu, one.precision))
     return one.step_time_s < flops / one.gpus / peak
 
@@ -350,7 +347,7 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
     grouped: dict[tuple[object, ...], list[int]] = {}
     for i in rows:
         one = measurements[i]
-        key = (one.shape, trainer_of(one), one.precision, one.compiled, one.recipe)
+        key = (one.shape, trainer_of(one), one.precision, one.compiled, one.training)
         grouped.setdefault(key, []).append(i)
     for same in grouped.values():
         layouts = [row_layout(measurements[i]) for i in same]

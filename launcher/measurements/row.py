@@ -15,11 +15,11 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.core import (
     ConfigError,
-    Dispatcher,
     Layout,
     Offload,
     Precision,
     Recompute,
+    Workload,
     nearest_known,
 )
 from autoconf_launch.tuning_spaces import TRAINERS
@@ -32,14 +32,13 @@ from .row_shape import (
     RECIPE_COLUMNS,
     PartialShape,
     RowError,
-    RowRecipe,
     RowShape,
-    read_recipe,
     read_shape,
     row_choice,
     row_enum,
     row_flag,
     row_number,
+    row_training,
     row_whole,
     row_whole_or_none,
     why_unknown,
@@ -108,8 +107,8 @@ class PublishedRow:
         accumulation: fractional if the micro-batch does not divide a rank's batch.
         step_time_s: duration of a step in seconds; None for a run that failed or was not timed.
         memory_gb: peak memory; None if it is not given.
-        recipe: columns on states, loss and adapters.
-        trainer, dispatcher: the columns of these names; None if empty or missing.
+        training: by the columns on states, loss and adapters, without a model.
+        trainer: the column of that name; None if it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
     """
 
@@ -131,8 +130,7 @@ class PublishedRow:
     note: str
     source: str
     trainer: str | None
-    recipe: RowRecipe
-    dispatcher: Dispatcher | None
+    training: Workload
     assumed: tuple[str, ...]
 
     @property
@@ -191,8 +189,7 @@ def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
         note=cell.get("note", ""),
         source=cell.get("source", ""),
         trainer=_trainer(cell),
-        recipe=read_recipe(cell),
-        dispatcher=_dispatcher(cell),
+        training=row_training(cell),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
             *empty,
@@ -219,11 +216,6 @@ def _precision(text: str) -> Precision:
 def _trainer(cell: Mapping[str, str]) -> str | None:
     name = row_choice(cell, "trainer", (*TRAINERS, AUTO_TRAINER))
     return None if name == AUTO_TRAINER else name
-
-
-def _dispatcher(cell: Mapping[str, str]) -> Dispatcher | None:
-    name = row_choice(cell, "dispatcher", [one.value for one in Dispatcher])
-    return None if name is None else Dispatcher(name)
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:

@@ -13,6 +13,7 @@ from autoconf_launch.core import (
     OPTIMIZER_STATES,
     Architecture,
     ConfigError,
+    Dispatcher,
     Experts,
     GradientSum,
     Loss,
@@ -199,59 +200,33 @@ def row_number(cell: Mapping[str, str], name: str) -> float:
     return number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRecipe:
-    """How a row trains, by its columns; None is "as its training code does"."""
-
-    optimizer: str | None = None
-    states: States | None = None
-    gradients: GradientSum | None = None
-    loss: Loss | None = None
-    lora_rank: int | None = None
-    weights: WeightFormat | None = None
-    updates_in_backward: bool = False
-
-    def apply_to(self, workload: Workload) -> Workload:
-        """The training with the row's columns."""
-        optimizer = Optimizer.from_name(self.optimizer) if self.optimizer else workload.optimizer
-        return replace(
-            workload,
-            optimizer=optimizer,
-            states=self.states,
-            gradients=self.gradients,
-            loss=self.loss,
-            lora_rank=self.lora_rank,
-            weight_format=self.weights,
-            updates_in_backward=self.updates_in_backward,
-        )
-
-
 RECIPE_COLUMNS = (
     *("optimizer", "states", "gradients", "loss", "lora_rank", "weights"),
     "update_in_backward",
 )
 
 
-def read_recipe(cell: Mapping[str, str]) -> RowRecipe:
-    """The training of a row.
+def row_training(cell: Mapping[str, str]) -> Workload:
+    """A training by the columns on adapters, optimizer, states and loss, still without its model.
 
     Raises:
         RowError: a word is unknown, or weights are stored in a format but are not frozen.
     """
-    recipe = RowRecipe(
-        optimizer=row_choice(cell, "optimizer", OPTIMIZER_STATES),
+    optimizer = row_choice(cell, "optimizer", OPTIMIZER_STATES)
+    training = Workload(
         states=row_enum(cell, "states", States),
         gradients=row_enum(cell, "gradients", GradientSum),
         loss=row_enum(cell, "loss", Loss),
+        dispatcher=row_enum(cell, "dispatcher", Dispatcher),
         lora_rank=row_whole_or_none(cell, "lora_rank"),
-        weights=row_enum(cell, "weights", WeightFormat),
+        weight_format=row_enum(cell, "weights", WeightFormat),
         updates_in_backward=bool(row_flag(cell, "update_in_backward")),
     )
-    if recipe.weights is not None and recipe.lora_rank is None:
-        raise RowError(
-            f"weights is {recipe.weights.value!r}, but all weights are trained; give lora_rank"
-        )
-    return recipe
+    if training.weight_format is not None and not training.trains_adapters:
+        raise RowError(f"weights is {cell['weights']!r}, but all are trained; give lora_rank")
+    if optimizer is None:
+        return training
+    return replace(training, optimizer=Optimizer.from_name(optimizer))
 
 
 def row_flag(cell: Mapping[str, str], name: str) -> bool | None:
