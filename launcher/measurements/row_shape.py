@@ -26,7 +26,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_model, model_names, named_model, why_refused
 
-_Word = TypeVar("_Word", States, GradientSum, Loss, WeightFormat, Offload)
+_Word = TypeVar("_Word", Dispatcher, States, GradientSum, Loss, WeightFormat, Offload)
 MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
 """Fields of a shape whose column has another name."""
