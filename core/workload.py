@@ -287,7 +287,7 @@ class Workload:
         beside: name and bytes of other memory of each rank, whatever the layout.
         frozen_passes: other passes that each rank runs; a profile's seconds have it already.
         activation_factor: a layer's saved memory by a trace, over the formulas' value.
-        states, gradients, loss: as requested; None: the trainer's.
+        states, gradients, loss, dispatcher: as requested; None: the trainer's.
         updates_in_backward: each weight is updated as soon as its gradient is there, which is
             then freed.
         sequences_per_sample: that the model is trained on, such as 2 of a pair of answers; the
@@ -309,6 +309,7 @@ class Workload:
     frozen_passes: FrozenPasses | None = None
     activation_factor: float = 1.0
     sequences_per_sample: int = 1
+    dispatcher: Dispatcher | None = None
     states: States | None = None
     gradients: GradientSum | None = None
     loss: Loss | None = None

@@ -20,25 +20,15 @@ from autoconf_launch.core import (
     Offload,
     Optimizer,
     Recompute,
-    States,
     Workload,
 )
 
 from ..space import Bools, Floats, Ints
 from .activations import activation_bytes
-from .hardware import Machine
-from .kernel_times import rank_weights
 from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
-from .model_state import (
-    RankWeights,
-    rank_weights_of,
-    resting_bytes,
-    state_format,
-    trained_share,
-    weights_at_rest,
-)
+from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
 from .software import Abilities
 from .weights import ModelWeights, model_weights
 
@@ -383,7 +373,8 @@ def _loss(kind: Loss) -> Change:
 def _offload_activations(proposal: Proposal) -> tuple[Proposal, str] | None:
     if proposal.layout.offload is not Offload.NONE:
         return None
-    return _with_fields(proposal, "offload=activations", offload=Offload.ACTIVATIONS)
+    place = Offload.ACTIVATIONS
+    return _with_fields(proposal, f"offload={place.value}", offload=place)
 
 
 def _update_in_backward(proposal: Proposal) -> tuple[Proposal, str] | None:
@@ -459,40 +450,10 @@ def _offloaded_bytes(
     return every.held_SC - left.held_SC
 
 
-def activation_transfer_s(
-    columns: LayoutColumns,
-    workload: Workload,
-    machine: Machine,
-    forward_s_C: Floats,
-    backward_s_C: Floats,
-) -> Floats:
-    """Offloaded activations on the host link, beyond the pass that hides each direction."""
-    if not columns.are_activations_away_C.any():
-        return np.zeros(())
+def moved_activation_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
+    """Bytes that one micro-batch sends to the host from the first stage, and gets back."""
     weights = model_weights(workload.architecture)
     layers = weights.encoder_layers + weights.dense_layers + weights.repeated_layers
     first = Stages.of(np.zeros_like(columns.pipeline_C)[None], columns, layers)
     moved_SC = _offloaded_bytes(workload, weights, columns, first)
-    once_C = (moved_SC / np.maximum(1.0, first.waiting_SC))[
-        0
-    ] / machine.physics.host_link_bytes_per_s
-    exposed_C = np.maximum(0.0, once_C - forward_s_C) + np.maximum(0.0, once_C - backward_s_C)
-    return np.asarray(exposed_C * columns.accumulation_C)
-
-
-def paged_transfer_s(
-    columns: LayoutColumns, workload: Workload, machine: Machine, backward_s_C: Floats
-) -> Floats:
-    """Paged values on the host link, both ways at once, beyond a backward pass that updates.
-
-    All are counted as away: how many the driver leaves on a GPU depends on its other contents.
-    """
-    if not workload.optimizer.is_paged:
-        return np.zeros(())
-    has_half = state_format(workload) in (States.BF16, States.BF16_MOMENTS)
-    each = workload.optimizer.moment_bytes(2.0 if has_half else 4.0) * trained_share(workload)
-    moved_C = rank_weights(columns, workload) * each / columns.optimizer_shards_C
-    hidden_s_C = backward_s_C * workload.updates_in_backward
-    return np.asarray(
-        np.maximum(0.0, moved_C / machine.physics.host_link_bytes_per_s - hidden_s_C)
-    )
+    return np.asarray((moved_SC / np.maximum(1.0, first.waiting_SC))[0])

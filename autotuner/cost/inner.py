@@ -270,7 +270,7 @@ def _routing_s(
     if experts is None:
         return np.zeros(len(inner.tensor_U))
     group = Group(inner.expert_U, inner.tensor_U, world=inner.world_U)
-    by_domain = routes_by_domain(workload.software)
+    by_domain = routes_by_domain(workload)
     sent = _activation_bytes(workload, inner) / np.where(inner.sequence_U, inner.tensor_U, 1)
     once = all_to_all_s(
         machine,

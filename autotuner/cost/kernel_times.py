@@ -154,6 +154,13 @@ def optimizer_traffic_bytes(
     return physics.optimizer_bytes * values / (7.0 * _TRAFFIC_VALUE_BYTES)
 
 
+def paged_bytes(layouts: LayoutColumns, workload: Workload) -> Floats:
+    """A rank's paged optimizer values; the driver may leave some of them on the GPU."""
+    has_half = state_format(workload) in (States.BF16, States.BF16_MOMENTS)
+    each = workload.optimizer.moment_bytes(2.0 if has_half else 4.0) * trained_share(workload)
+    return np.asarray(rank_weights(layouts, workload) * each / layouts.optimizer_shards_C)
+
+
 def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
     """Part of a step in which nodes wait for the slowest of them (see ``Physics``)."""
     nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)

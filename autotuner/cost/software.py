@@ -212,9 +212,9 @@ def has_flat_gathers(software: Software) -> bool:
     return software.flash_attention and software.framework is not Framework.DEEPSPEED
 
 
-def routes_by_domain(software: Software) -> bool:
+def routes_by_domain(workload: Workload) -> bool:
     """True if tokens leave for another domain once, as DeepEP and HybridEP send them."""
-    return software.dispatcher is not Dispatcher.TORCH
+    return (workload.dispatcher or workload.software.dispatcher) is not Dispatcher.TORCH
 
 
 def waits_for_routing(workload: Workload) -> bool:
@@ -303,7 +303,7 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         is_compiled(software),
         is_tensor_async(software),
         has_flat_gathers(software),
-        routes_by_domain(software),
+        routes_by_domain(workload),
         waits_for_routing(workload),
         repeated_products(software),
         software.reduced_bytes,

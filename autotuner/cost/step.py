@@ -14,16 +14,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import (
-    Framework,
-    ModelSpec,
-    Recompute,
-    UpdatedWeights,
-    Workload,
-)
+from autoconf_launch.core import Framework, ModelSpec, Recompute, UpdatedWeights, Workload
 
 from ..space import Bools, CandidateTable, Floats
-from .fitting import activation_transfer_s, paged_transfer_s
+from .fitting import moved_activation_bytes
 from .hardware import (
     ALL_REDUCE,
     DEFAULT_PHYSICS,
@@ -41,6 +35,7 @@ from .kernel_times import (
     ProfiledLines,
     Roofline,
     frozen_passes_s,
+    paged_bytes,
     profiled_model,
     rank_weights,
     routed_weights,
@@ -79,13 +74,10 @@ _ROUNDING = 1e-9
 def zero_exchanges(
     layouts: LayoutColumns, plain_C: Bools | bool = True
 ) -> tuple[Floats, Floats, Floats]:
-    """Number of whole sums of gradients, scatters, and gathers of weights in a step.
+    """Whole sums of gradients, scatters, and gathers of weights in a step (ZeRO, section 7).
 
     Rows that are not plain data parallelism are FSDP2 in our runtime at every stage: below stage 2
     and in a pipeline it scatters only with the last micro-batch.
-
-    Source:
-        Rajbhandari et al. 2020, "ZeRO", section 7.
     """
     stage, times = layouts.zero_stage_C, layouts.accumulation_C
     sums = np.where((stage < 2) & plain_C, 1.0, 0.0)
@@ -195,10 +187,9 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
 
 
 def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-    """Offloaded weights come from the host before each pass, gradients go there; nothing hides it.
+    """Offloaded weights come from the host before each pass, gradients go there, in the open.
 
-    Each rank moves its share, in each micro-batch. Source: Rajbhandari et al. 2021,
-    "ZeRO-Infinity", section 6.1.1 (bandwidth-centric partitioning).
+    Source: Rajbhandari et al. 2021, "ZeRO-Infinity", section 6.1.1.
     """
     if not layouts.are_weights_away_C.any():
         return np.zeros(())
@@ -206,6 +197,28 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     moved = share * workload.frozen_matrix_bytes * (2.0 + trained_share(workload))
     once = moved / machine.physics.host_link_bytes_per_s
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
+
+
+def activation_transfer_s(
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
+) -> Floats:
+    """Offloaded activations on the host link, beyond the pass that hides each direction."""
+    if not layouts.are_activations_away_C.any():
+        return np.zeros(())
+    moved_C = moved_activation_bytes(layouts, workload)
+    once_s_C = moved_C / machine.physics.host_link_bytes_per_s
+    forward_s_C = np.maximum(0.0, once_s_C - (1.0 - BACKWARD) * busy_s_C)
+    backward_s_C = np.maximum(0.0, once_s_C - BACKWARD * busy_s_C)
+    return np.asarray((forward_s_C + backward_s_C) * layouts.accumulation_C)
+
+
+def paged_transfer_s(
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
+) -> Floats:
+    """Paged optimizer values on the host link; updates in the backward pass hide them."""
+    once_s_C = paged_bytes(layouts, workload) / machine.physics.host_link_bytes_per_s
+    hidden_s_C = BACKWARD * busy_s_C * workload.updates_in_backward
+    return np.asarray(np.maximum(0.0, once_s_C - hidden_s_C))
 
 
 def runtime_exchange_s(
@@ -324,9 +337,9 @@ def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -
         def exchange(busy_s_C: Floats) -> Iterator[Floats]:
             yield gradient_exchange_s(columns, workload, machine, busy_s_C)
             yield offload_transfer_s(columns, workload, machine)
-            forward_s_C, backward_s_C = (1.0 - BACKWARD) * busy_s_C, BACKWARD * busy_s_C
-            yield activation_transfer_s(columns, workload, machine, forward_s_C, backward_s_C)
-            yield paged_transfer_s(columns, workload, machine, backward_s_C)
+            yield activation_transfer_s(columns, workload, machine, busy_s_C)
+            if workload.optimizer.is_paged:
+                yield paged_transfer_s(columns, workload, machine, busy_s_C)
 
         sends = _stage_sends(columns, workload, machine)
         balanced = workload.software.balanced_stages
@@ -478,10 +491,7 @@ def _combine(
 
 
 def _stage_sends(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StageSends:
-    """Activations of one micro-batch go to the next stage, cut over tensor-parallel ranks.
-
-    Source: Narayanan et al. 2021, section 4.1, scatter and gather.
-    """
+    """Activations go to the next stage, cut over tensor ranks (Narayanan et al. 2021, 4.1)."""
     ranks = layouts.context_C * layouts.tensor_C
     tokens = layouts.micro_batch_C * workload.sequence_length / ranks
     sent = np.asarray(tokens * workload.architecture.hidden * workload.precision.value_bytes)

@@ -16,11 +16,12 @@ from enum import Enum
 
 from autoconf_launch.core import Layout, Offload, Precision, Workload
 
+from ..cost import Fabric
 from .search import Planned, Training
 
 _PRIOR_SETTINGS = 4.0
 _UNSEEN_METHOD = 2.0
-"""A guess: no table has states in host memory or quantized weights."""
+"""A guess: no table has states in host memory, quantized weights or oversubscribed networks."""
 _CPU_BAND = 1.0
 """A guess: no table has CPUs, and their speed is one product and one copy measured just now."""
 
@@ -155,19 +156,25 @@ def _weight(group: MeasuredGroup) -> float:
     return math.sqrt(group.settings - 1)
 
 
-def time_band(workload: Workload, layout: Layout, gpu: str) -> StepBand:
+def time_band(
+    workload: Workload, layout: Layout, gpu: str, *, fabric: Fabric | None = None
+) -> StepBand:
     """The band of a layout's predicted step on a GPU, by the published tables."""
     if gpu.startswith("cpu"):
         return StepBand(error=_CPU_BAND, unchecked=("CPUs",))
     methods = [] if workload.weight_format is None else ["quantized weights"]
     if layout.offload is not Offload.NONE:
         methods.append("offload")
+    if fabric is not None and fabric.spine < 1.0:
+        methods.append("oversubscribed networks")
     return step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
 
 
 def planned_band(training: Training, one: Planned) -> StepBand:
     """The band of a layout's step as the training's measured runs leave it."""
-    band = time_band(training.workload, one.layout, training.machine.accelerator.name)
+    machine = training.machine
+    name, fabric = machine.accelerator.name, machine.fabric
+    band = time_band(training.workload, one.layout, name, fabric=fabric)
     return replace(band, error=(1.0 + band.error) ** one.narrowing - 1.0)
 
 

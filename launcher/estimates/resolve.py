@@ -131,7 +131,6 @@ def _trainings(
         [_training(asked, text, of_script=of_script) for text in clusters],
         asked.trainer,
         flash_attention=asked.flash_attention,
-        dispatcher=None if asked.dispatcher is None else Dispatcher(asked.dispatcher),
         runnable=runnable,
     )
 
@@ -154,6 +153,7 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         lora_rank=asked.lora_rank,
         weight_format=WeightFormat(asked.weights) if asked.weights else None,
         frozen=frozenset(map(FrozenPart, asked.freeze)),
+        dispatcher=Dispatcher(asked.dispatcher) if asked.dispatcher else None,
         software=Software(compiled=asked.compile),
         states=States(asked.states) if asked.states else None,
         gradients=GradientSum(asked.gradients) if asked.gradients else None,

@@ -35,7 +35,6 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
-    Dispatcher,
     Framework,
     Layout,
     Loss,
@@ -72,7 +71,6 @@ def with_trainer(
     name: str = AUTO_TRAINER,
     *,
     flash_attention: bool | None = None,
-    dispatcher: Dispatcher | None = None,
     runnable: bool = False,
 ) -> tuple[TrainingRequest, ...]:
     """A training on its clusters, with the habits of a single trainer.
@@ -81,7 +79,6 @@ def with_trainer(
         trainings: the same workload on each cluster in question.
         name: the trainer, or ``auto`` to choose by the question.
         flash_attention: None: the trainer's habit.
-        dispatcher: None: the trainer's.
         runnable: only layouts of our own runtime are ranked.
 
     Raises:
@@ -100,25 +97,20 @@ def with_trainer(
         names = ", ".join(_trainers_with(workload))
         others = f"trainers with it: {names}" if names else "no trainer of ours has it"
         raise ConfigError(f"--trainer {name} has no {lacked}; {others}.")
-    software = workload.software
     if flash_attention is not None:
-        software = replace(software, flash_attention=flash_attention)
-    if dispatcher is not None:
-        software = replace(software, dispatcher=dispatcher)
-    workload = replace(workload, software=software)
+        software = replace(workload.software, flash_attention=flash_attention)
+        workload = replace(workload, software=software)
     return tuple(replace(one, workload=workload, trainer=choice) for one in trainings)
 
 
 def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingRequest:
-    """The training with the habits of a trainer; requested attention and dispatcher stay."""
-    before, usual = training.workload.software, trainer(training.trainer.name).software
+    """The training with the habits of a trainer; requested attention stays."""
+    before = training.workload.software.flash_attention
+    is_asked = before is not trainer(training.trainer.name).software.flash_attention
     workload = trainer(choice.name).apply_to(training.workload)
-    software = workload.software
-    if before.flash_attention is not usual.flash_attention:
-        software = replace(software, flash_attention=before.flash_attention)
-    if before.dispatcher is not usual.dispatcher:
-        software = replace(software, dispatcher=before.dispatcher)
-    return replace(training, workload=replace(workload, software=software), trainer=choice)
+    if is_asked:
+        workload = replace(workload, software=replace(workload.software, flash_attention=before))
+    return replace(training, workload=workload, trainer=choice)
 
 
 def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
@@ -412,7 +404,7 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
 
 
 def trains_here(workload: Workload) -> bool:
-    """True if our runtime has the training's formats, optimizer and loss; it has no adapters."""
+    """True if our runtime has the formats, optimizer and loss, and trains all weights."""
     has_states = workload.states in (None, States.FP32) and workload.gradients is None
     has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
     is_plain = has_states and has_loss and workload.trains_all

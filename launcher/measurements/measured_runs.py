@@ -226,12 +226,9 @@ def trainer_of(one: PublishedRow) -> str:
 def workload_of(one: PublishedRow) -> Workload:
     """The row's training, with the habits of its training code for empty columns."""
     usual = trainer(trainer_of(one)).apply_to(_plain_workload(one))
-    software = usual.software
-    if one.async_tensor is not None:
-        software = replace(software, async_tensor=one.async_tensor)
-    if one.dispatcher is not None:
-        software = replace(software, dispatcher=one.dispatcher)
-    return replace(usual, software=software)
+    if one.async_tensor is None:
+        return usual
+    return replace(usual, software=replace(usual.software, async_tensor=one.async_tensor))
 
 
 def _plain_workload(one: PublishedRow) -> Workload:

@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.core import (
     ConfigError,
-    Dispatcher,
     Layout,
     Offload,
     Precision,
@@ -109,7 +108,7 @@ class PublishedRow:
         step_time_s: duration of a step in seconds; None for a run that failed or was not timed.
         memory_gb: peak memory; None if it is not given.
         training: by the columns on states, loss and adapters, without a model.
-        trainer, dispatcher: the columns of these names; None if empty or missing.
+        trainer: the column of that name; None if it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
     """
 
@@ -132,7 +131,6 @@ class PublishedRow:
     source: str
     trainer: str | None
     training: Workload
-    dispatcher: Dispatcher | None
     assumed: tuple[str, ...]
 
     @property
@@ -192,7 +190,6 @@ def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
         source=cell.get("source", ""),
         trainer=_trainer(cell),
         training=row_training(cell),
-        dispatcher=_dispatcher(cell),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
             *empty,
@@ -219,11 +216,6 @@ def _precision(text: str) -> Precision:
 def _trainer(cell: Mapping[str, str]) -> str | None:
     name = row_choice(cell, "trainer", (*TRAINERS, AUTO_TRAINER))
     return None if name == AUTO_TRAINER else name
-
-
-def _dispatcher(cell: Mapping[str, str]) -> Dispatcher | None:
-    name = row_choice(cell, "dispatcher", [one.value for one in Dispatcher])
-    return None if name is None else Dispatcher(name)
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:

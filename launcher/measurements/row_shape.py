@@ -13,6 +13,7 @@ from autoconf_launch.core import (
     OPTIMIZER_STATES,
     Architecture,
     ConfigError,
+    Dispatcher,
     Experts,
     GradientSum,
     Loss,
@@ -25,7 +26,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_model, model_names, named_model, why_refused
 
-_Word = TypeVar("_Word", States, GradientSum, Loss, WeightFormat, Offload)
+_Word = TypeVar("_Word", Dispatcher, States, GradientSum, Loss, WeightFormat, Offload)
 MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
 """Fields of a shape whose column has another name."""
@@ -216,6 +217,7 @@ def row_training(cell: Mapping[str, str]) -> Workload:
         states=row_enum(cell, "states", States),
         gradients=row_enum(cell, "gradients", GradientSum),
         loss=row_enum(cell, "loss", Loss),
+        dispatcher=row_enum(cell, "dispatcher", Dispatcher),
         lora_rank=row_whole_or_none(cell, "lora_rank"),
         weight_format=row_enum(cell, "weights", WeightFormat),
         updates_in_backward=bool(row_flag(cell, "update_in_backward")),

@@ -65,7 +65,7 @@ def test_a_host_that_waits_for_sends_slows_only_pipelines_over_several_nodes() -
 
 
 def test_norms_of_several_kernels_cost_more_in_gated_models_only() -> None:
-    eager = {"framework": Framework.FSDP, "plain_torch": True}
+    eager: dict[str, Any] = {"framework": Framework.FSDP, "plain_torch": True}
     assert step_s("dp=8 micro=4", separate_norms=True, **eager) > step_s("dp=8 micro=4", **eager)
     gpt = replace(LLAMA, model=named_model("gpt2-xl"), sequence_length=1024)
     both = [
@@ -76,7 +76,7 @@ def test_norms_of_several_kernels_cost_more_in_gated_models_only() -> None:
         ).step_s_C
         for apart in (True, False)
     ]
-    assert np.array_equal(*both)
+    assert np.array_equal(both[0], both[1])
 
 
 def test_states_in_16_bits_halve_the_traffic_of_an_update() -> None:

@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.planner.bands import MEASURED_GROUPS, Bits
 from autoconf_launch.core import Layout, Offload, WeightFormat, Workload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table
-from autoconf_launch.tuning_spaces import named_model
+from autoconf_launch.tuning_spaces import fabric, named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 NOT_FITTED = ("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200")
@@ -85,3 +85,13 @@ def test_nine_of_ten_steps_of_the_tables_fitted_on_lie_within_one_band() -> None
     ]
     errors = np.concatenate([np.abs(one.predicted_s_R / one.measured_s_R - 1) for one in timed])
     assert np.mean(errors <= STEP_TIME_BAND) >= 0.9
+
+
+def test_a_network_that_no_run_had_widens_the_band() -> None:
+    layout, work = Layout(data_parallel=8), DENSE
+    usual, blocked = (
+        time_band(work, layout, "H100-SXM-80GB", fabric=fabric(name))
+        for name in ("nonblocking", "oversubscribed 2:1")
+    )
+    assert blocked.error > 1.5 * usual.error
+    assert (usual.unchecked, blocked.unchecked) == ((), ("oversubscribed networks",))

@@ -44,7 +44,8 @@ ROW = dict(zip_longest(NAMES.split(","), VALUES.split(","), fillvalue=""))
 
 def read(folder: Path, *changes: dict[str, str]) -> MeasurementFile:
     """A table of the row above, each time with some cells changed."""
-    lines = [",".join(ROW), *(",".join({**ROW, **change}.values()) for change in changes)]
+    rows = [{**ROW, **change} for change in changes]
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
     path = folder / "table.csv"
     path.write_text("\n".join(lines) + "\n")
     return read_measurements(path)
@@ -402,3 +403,11 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(tmp_path: Pat
         4: "no experts",
     }
     assert sorted(row for run in runs for row in run.rows) == [0, 2]
+
+
+def test_a_column_names_the_dispatcher_and_other_tables_have_the_trainer_s(tmp_path: Path) -> None:
+    mixture = {**MIXTRAL, "ep": "2", "trainer": "automodel", "step_time_s": "1000"}
+    file = read(tmp_path, *({**mixture, "dispatcher": name} for name in ("torch", "deepep", "")))
+    runs, _ = runs_of(file.measurements)
+    assert [run.rows for run in runs] == [(0,), (1, 2)]
+    assert not read(tmp_path, {**mixture, "dispatcher": "mpi"}).measurements
