@@ -217,10 +217,8 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
     )
     found = plan_usable_first(question)
-    if (
-        not (found.best or keeps_states)
-        and Offload.ACTIVATIONS in request.training.abilities.offload
-    ):
+    can_offload = Offload.ACTIVATIONS in request.training.abilities.offload
+    if can_offload and not (found.fit or keeps_states):
         question = replace(question, degrees=Degrees(offload=tuple(Offload)))
         found = plan_usable_first(question)
     answer = PlanAnswer(
