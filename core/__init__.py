@@ -141,11 +141,16 @@ from .saved_paths import (
 )
 from .workload import (
     OPTIMIZER_STATES,
+    Dispatcher,
     Framework,
     FrozenPart,
     FrozenPasses,
+    GradientSum,
+    Loss,
     Optimizer,
     Software,
+    States,
+    UpdatedWeights,
     WeightFormat,
     Workload,
 )

@@ -58,6 +58,7 @@ class Node:
         link_bytes_per_s: between two of its slots, one direction; None if not known.
         link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
+        fabric: name of the network between nodes; None: it blocks nothing.
         host_memory_bytes: memory of the host, besides its slots' memory; None if not known.
         usd_per_hour: price of the whole node; None if not known.
         paid_slots: GPUs of the whole node, which are all paid, if only some of them are slots;
@@ -69,6 +70,7 @@ class Node:
     link_bytes_per_s: float | None = None
     link_latency_s: float | None = None
     network_bytes_per_s: float | None = None
+    fabric: str | None = None
     host_memory_bytes: float | None = None
     usd_per_hour: float | None = None
     paid_slots: int | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         usable_bytes,
         with_network_of,
     )
+    from .fabrics import fabric, fabric_names
     from .hints import hint
     from .hugging_face import (
         INSTEAD,
@@ -85,6 +86,7 @@ else:
             ".hugging_face": (
                 "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
             ),
+            ".fabrics": "fabric fabric_names",
             ".machines": (
                 "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
                 "with_links"

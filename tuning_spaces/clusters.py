@@ -27,6 +27,7 @@ from autoconf_launch.core import (
     nearest_known,
 )
 
+from .fabrics import fabric, fabric_names
 from .machines import known_accelerator, machine, unknown_gpu
 
 MOST_GPUS = 1 << 20
@@ -132,6 +133,10 @@ class NodeGroup(BaseModel):
         lt=1e9,
         description="GB/s between nodes, of one GPU's share of the cards in one direction",
     )
+    fabric: str | None = Field(
+        default=None,
+        description=f"network between nodes: {', '.join(fabric_names())}, or another ratio N:1",
+    )
     host_memory_gib: float | None = Field(
         default=None,
         gt=0,
@@ -209,6 +214,11 @@ def _group(group: object, where: str) -> NodeGroup:
         read = NodeGroup(**{key: value for key, value in group.items() if value is not None})
     except ValidationError as error:
         raise ConfigError(_first_problem(error, where)) from error
+    if read.fabric is not None:
+        try:
+            fabric(read.fabric)
+        except ConfigError as error:
+            raise ConfigError(f"{where}.fabric: {error}") from error
     if read.count * read.gpus > MOST_GPUS:
         raise ConfigError(f"{where} has more than {MOST_GPUS} GPUs.")
     if read.gpus_used is not None and read.gpus_used > read.gpus:
@@ -257,6 +267,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
         devices=devices,
         link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
         network_bytes_per_s=cards,
+        fabric=group.fabric,
         host_memory_bytes=host * GIB if host else usual.host_memory_bytes,
         usd_per_hour=group.usd_per_hour,
         paid_slots=group.gpus if used < group.gpus else None,

@@ -12,9 +12,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import Accelerator, CollectiveRate, Link, Machine
+from autoconf_launch.autotuner.cost import Accelerator, CollectiveRate, Fabric, Link, Machine
 from autoconf_launch.core import GIB, ConfigError, Node
 
+from .fabrics import fabric
 from .hints import hint
 
 _FOLDER = Path(__file__).parent / "hardware"
@@ -59,7 +60,11 @@ def unknown_gpu(name: str) -> ConfigError:
 
 
 def machine(
-    gpu: str, *, gpus_per_node: int | None = None, network_bytes_per_s: float | None = None
+    gpu: str,
+    *,
+    gpus_per_node: int | None = None,
+    network_bytes_per_s: float | None = None,
+    fabric_name: str | None = None,
 ) -> Machine:
     """Nodes of one GPU; None means the default of such nodes.
 
@@ -67,9 +72,10 @@ def machine(
         gpu: name or alias.
         gpus_per_node: GPUs of one node.
         network_bytes_per_s: all network cards of a node together, one direction.
+        fabric_name: the network between nodes.
 
     Raises:
-        ConfigError: the GPU is unknown.
+        ConfigError: the GPU or the network is unknown.
     """
     known = known_accelerator(gpu)
     if known is None:
@@ -85,6 +91,7 @@ def machine(
         node_network_bytes_per_s=network_bytes_per_s or usual,
         host_memory_bytes=float(row["host_memory_gib"]) * GIB if is_usual else None,
         linked_gpus=int(row["linked_gpus"]) if row["linked_gpus"] else None,
+        fabric=Fabric() if fabric_name is None else fabric(fabric_name),
     )
 
 

@@ -11,10 +11,14 @@ from typing import Any
 from autoconf_launch.autotuner.cost import AUTO_TRAINER, Abilities, TrainerHabits
 from autoconf_launch.core import (
     ConfigError,
+    Dispatcher,
     Framework,
+    Loss,
     Offload,
     Precision,
     Software,
+    States,
+    UpdatedWeights,
     nearest_known,
 )
 
@@ -33,8 +37,17 @@ def _whole_row(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, An
 
 def _habits(row: Mapping[str, Any]) -> TrainerHabits:
     zero = {int(stage): words for stage, words in row["zero"].items()}
+    software = dict(row.get("software", {}))
+    for name, kind in (("updated_weights", UpdatedWeights), ("dispatcher", Dispatcher)):
+        if name in software:
+            software[name] = kind(software[name])
     return TrainerHabits(
-        software=Software(framework=Framework(row["framework"]), **row.get("software", {})),
+        software=Software(
+            framework=Framework(row["framework"]),
+            states=States(row["states"][0]),
+            loss=Loss(row["losses"][0]),
+            **software,
+        ),
         sequence_parallel=row.get("sequence_parallel", False),
         tf32=row.get("tf32", False),
         checked=frozenset(row.get("checked", ())),
@@ -49,6 +62,9 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
             precisions=frozenset(map(Precision, row["precisions"])),
             eight_bit_states=row.get("eight_bit_states", False),
             adapters=row.get("adapters", False),
+            states=frozenset(map(States, row["states"])),
+            losses=frozenset(map(Loss, row["losses"])),
+            in_backward=row.get("in_backward", False),
         ),
     )
 

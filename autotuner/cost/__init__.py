@@ -41,12 +41,14 @@ if TYPE_CHECKING:
         SENT,
         Accelerator,
         CollectiveRate,
+        Fabric,
         Group,
         Link,
         Machine,
         Network,
         Physics,
         computes_in,
+        crossed_rails,
         exposed_s,
         has_rails,
         link_s,
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     )
     from .inner import GATHERED_MATRICES, InnerTimes, inner_times
     from .kernel_times import (
-        GRADIENT_BYTES,
         KernelTimes,
         Roofline,
         TracedOperations,
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
         NCCL_BYTES,
         MemoryParts,
         memory_bytes,
-        traced_memory,
     )
     from .model_state import local_weights, trained_share
     from .predictions import (
@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         memory_rule,
         scaled_bytes,
         state_beyond_memory,
+        traced_memory,
         untimed_band,
         weights_beyond_memory,
     )
@@ -159,12 +160,12 @@ else:
             ),
             ".hardware": (
                 "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
-                "Group Link Machine Network Physics SENT computes_in exposed_s has_rails link_s "
-                "peak_flops_per_s ring_s ring_share"
+                "Fabric Group Link Machine Network Physics SENT computes_in crossed_rails "
+                "exposed_s has_rails link_s peak_flops_per_s ring_s ring_share"
             ),
             ".inner": "GATHERED_MATRICES InnerTimes inner_times",
             ".kernel_times": (
-                "GRADIENT_BYTES KernelTimes Roofline TracedOperations block_operations "
+                "KernelTimes Roofline TracedOperations block_operations "
                 "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
                 "update_traffic_bytes"
             ),
@@ -177,12 +178,12 @@ else:
                 "distinct stacks"
             ),
             ".layout_rules": "RULES Keep LayoutRule Stages StageSends broken_rule rows_obeying",
-            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes traced_memory",
+            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",
             ".predictions": (
                 "EAGER_BAND EXPERTS_BAND STEP_TIME_BAND FormatGain estimate format_gains "
                 "knob_rules measured_format_gains memory_rule scaled_bytes "
-                "state_beyond_memory untimed_band weights_beyond_memory"
+                "state_beyond_memory traced_memory untimed_band weights_beyond_memory"
             ),
             ".software": (
                 "AUTO_TRAINER Abilities TrainerChoice TrainerHabits configured_workload "

@@ -18,7 +18,7 @@ Shapes: S = stages, C = candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,9 +27,9 @@ from autoconf_launch.core import Architecture, Framework, ModelSpec, Recompute, 
 
 from ..space import Floats
 from .kernel_times import Line, fit_line
-from .layout_columns import FULL, LayoutColumns
+from .layout_columns import FULL, LayoutColumns, broadcast_sum
 from .layout_rules import Stages
-from .software import repeats_modules
+from .software import loss_bytes, repeats_modules
 from .weights import ModelWeights, attention_kinds
 
 _NOTHING = Line(0.0, 0.0)
@@ -38,13 +38,9 @@ SECOND_MICRO_BATCH = "accumulation"
 _MASK_BYTES = 1
 _SUM_BYTES = 4
 _TOKEN_BYTES = 8
-_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
-"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
-older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
-in fp32 besides 16-bit logits."""
-_FUSED_LOGIT_BYTES = 6.0
-_PARALLEL_LOGIT_BYTES = 18.0
-"""torch's loss_parallel: its backward makes one more fp32 array."""
+_UNITS_ON_DEVICE = 2.0
+"""Layers whose offloaded activations are on the GPU: one computes while another moves
+(github.com/pytorch/torchtune torchtune/training/_activation_offloading.py, two streams)."""
 
 
 def activation_line(
@@ -113,6 +109,7 @@ class LayerActivations:
 
     Attributes:
         scores: the matrix of attention scores, its softmax and dropout; none with flash attention.
+        adapters: what the first matrix of each adapter gives to the second.
     """
 
     norms: Split = Split()
@@ -120,11 +117,13 @@ class LayerActivations:
     scores: Split = Split()
     mlp: Split = Split()
     dropout: Split = Split()
+    adapters: Split = Split()
 
     @property
     def total(self) -> Split:
         """All kinds."""
-        return self.norms + self.attention + self.scores + self.mlp + self.dropout
+        base = self.norms + self.attention + self.scores + self.mlp + self.dropout
+        return base + self.adapters
 
 
 def layer_activations(
@@ -141,9 +140,20 @@ def layer_activations(
         norms=norms,
         attention=_attention(workload, product_bytes).times(attentions),
         scores=_scores(workload).times(attentions),
-        mlp=_experts(workload, product_bytes) if sparse else _mlp(a, a.ffn, size, product_bytes),
+        mlp=_experts(workload, product_bytes) if sparse else _mlp(workload, a.ffn, product_bytes),
         dropout=Split(whole=masks) if workload.software.dropout else Split(),
+        adapters=_between_adapters(workload, sparse=sparse).times(attentions),
     )
+
+
+def _between_adapters(workload: Workload, *, sparse: bool) -> Split:
+    """Values of LoRA's rank for each of a layer's matrices (Hu et al. 2021, section 4.1)."""
+    a, rank = workload.architecture, workload.lora_rank
+    if rank is None:
+        return Split()
+    mlps = a.experts.per_token + a.experts.shared if sparse and a.experts else 1
+    matrices = 4 + (3 if a.gated else 2) * mlps
+    return Split(whole=float(matrices * rank * workload.precision.value_bytes))
 
 
 def selective_activations(
@@ -160,9 +170,7 @@ def selective_activations(
     if framework is not Framework.FSDP:
         if (sparse or a.latent) and repeats_modules(workload.software):
             return _without_modules(workload, framework, every, sparse=sparse)
-        return LayerActivations(
-            norms=every.norms, attention=every.attention, mlp=every.mlp, dropout=every.dropout
-        )
+        return replace(every, scores=Split())
     size, attentions = workload.precision.value_bytes, 2 if crossed else 1
     queries, keys, values = _widths(a)
     # of q, k, v, out, gate, up, down the 1st, 3rd, 5th and 7th; of qkv, out, up, down two
@@ -190,7 +198,7 @@ def _without_modules(
         attention = Split(whole=rank * size, split=split)
     if sparse:
         mlp = mlp + outputs + Split(split=-_active_ffn(workload) * product_bytes)
-    return LayerActivations(norms=every.norms, attention=attention, mlp=mlp, dropout=every.dropout)
+    return replace(every, attention=attention, scores=Split(), mlp=mlp)
 
 
 def kept_activations(
@@ -213,7 +221,8 @@ def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
     ffn = _active_ffn(workload) if sparse else a.ffn
     stored = not workload.software.flash_attention
     scores = 2 * a.heads * workload.sequence_length * size if stored else 0
-    wide = max((3 if a.gated else 2) * ffn * size, scores)
+    arrays = 1 if workload.software.overwrites_mlp else 3 if a.gated else 2
+    wide = max(arrays * ffn * size, scores)
     return Split(whole=2 * a.hidden * size, split=wide)
 
 
@@ -269,9 +278,14 @@ def _scores(workload: Workload) -> Split:
     return Split(split=a.heads * workload.sequence_length * each)
 
 
-def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
-    """Input, the activation function's input (twice as large if gated), and its output."""
-    inner = (2 if a.gated else 1) * ffn * size + ffn * product_bytes
+def _mlp(workload: Workload, ffn: int, product_bytes: float) -> Split:
+    """Input, the activation function's input (twice as large if gated), and its output.
+
+    Without a fused kernel the gate's output is an input of the product with the other half.
+    """
+    a, size = workload.architecture, workload.precision.value_bytes
+    halves = (2 + workload.software.keeps_gate) if a.gated else 1
+    inner = halves * ffn * size + ffn * product_bytes
     return Split(whole=a.hidden * product_bytes, split=inner)
 
 
@@ -286,7 +300,7 @@ def _experts(workload: Workload, product_bytes: float) -> Split:
     size, experts = workload.precision.value_bytes, a.experts
     copies = experts.per_token * workload.capacity_factor
     results = 0 if repeats_modules(workload.software) else size
-    one = _mlp(a, experts.ffn, size, product_bytes)
+    one = _mlp(workload, experts.ffn, product_bytes)
     routed = Split(split=one.split).times(copies)
     moved = Split(
         whole=copies * a.hidden * (product_bytes + results) + experts.count * 2 * _SUM_BYTES
@@ -325,10 +339,16 @@ class ActivationBytes:
     scores_SC: Floats
     mlp_SC: Floats
     dropout_SC: Floats
+    adapters_SC: Floats
     inputs_SC: Floats
     embedding_SC: Floats
     logits_SC: Floats
     working_SC: Floats
+
+    @property
+    def held_SC(self) -> Floats:
+        """Sum of all kinds."""
+        return broadcast_sum(getattr(self, one.name) for one in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,14 +368,19 @@ def activation_bytes(
 ) -> ActivationBytes:
     """Activations at the fullest moment of each stage."""
     a = workload.architecture
-    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
-    whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    split_C = tokens_C / columns.tensor_C
+    tokens_C, whole_C, split_C = _cells(workload, columns)
     waiting_SC = stages.waiting_SC
     kind_C = columns.recompute_C
-    runs = _runs(a, weights, stages)
+    runs = _runs(workload, weights, stages)
     again_SC = _recomputed_layers(columns, stages.count_SC)
-    share_SC = (1 - again_SC / np.maximum(1.0, stages.count_SC)) * waiting_SC
+    count_SC = np.maximum(1.0, stages.count_SC)
+    if more := workload.software.layers_in_flight:
+        waiting_SC = waiting_SC * (1.0 + more * (columns.pipeline_C > 1) / count_SC)
+    share_SC = (1 - again_SC / count_SC) * waiting_SC
+    if columns.are_activations_away_C.any():
+        kept_SC = np.minimum(1.0, _UNITS_ON_DEVICE / np.maximum(1.0, count_SC * waiting_SC))
+        kept_SC = np.where(columns.are_activations_away_C, kept_SC, 1.0)
+        share_SC, again_SC = share_SC * kept_SC, again_SC * kept_SC
 
     held = [run.here_SC * share_SC for run in runs]
 
@@ -368,15 +393,20 @@ def activation_bytes(
                 total = total + held_SC * each_C
         return total
 
-    logits_SC = _logits(columns, workload, stages.is_last_SC, tokens_C)
-    working_C = _working_bytes(columns, workload, runs, (tokens_C, whole_C, split_C))
+    gathered: Floats | float = 0.0
+    if workload.software.keeps_gathered:
+        beyond_C = (tokens_C - whole_C) * (a.hidden * workload.precision.value_bytes)
+        gathered = share_SC * stages.count_SC * beyond_C
+    logits_SC = np.asarray(stages.is_last_SC * loss_bytes(columns, workload, tokens_C))
+    working_C = working_bytes(workload, weights, columns, stages)
     masks = a.hidden * _MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
-        attention_SC=of_kind("attention"),
+        attention_SC=of_kind("attention") + gathered,
         scores_SC=of_kind("scores"),
-        mlp_SC=of_kind("mlp"),
+        mlp_SC=of_kind("mlp") + gathered,
         dropout_SC=of_kind("dropout"),
+        adapters_SC=of_kind("adapters"),
         inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * workload.precision.value_bytes),
         embedding_SC=stages.is_first_SC
         * waiting_SC
@@ -386,7 +416,15 @@ def activation_bytes(
     )
 
 
-def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
+def _cells(workload: Workload, columns: LayoutColumns) -> tuple[Floats, Floats, Floats]:
+    """Tokens of a rank: all, in its part of a sequence, and shared by its tensor ranks."""
+    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
+    whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
+    return tokens_C, whole_C, tokens_C / columns.tensor_C
+
+
+def _runs(workload: Workload, weights: ModelWeights, stages: Stages) -> list[_Run]:
+    a = workload.architecture
     crossed, first = a.encoder_layers > 0, 0
     runs = []
     for number, sparse, crosses in (
@@ -441,46 +479,17 @@ def _again_by_kind(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats,
     return again_whole + gradients.whole, again_split + gradients.split
 
 
-def _working_bytes(
-    columns: LayoutColumns,
-    workload: Workload,
-    runs: list[_Run],
-    cells: tuple[Floats, Floats, Floats],
+def working_bytes(
+    workload: Workload, weights: ModelWeights, columns: LayoutColumns, stages: Stages
 ) -> Floats:
     """Recomputed activations of the largest layer, its gradients, and its gathered input."""
-    tokens_C, whole_C, split_C = cells
+    tokens_C, whole_C, split_C = _cells(workload, columns)
     kind_C = columns.recompute_C
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     largest: Floats | float = 0.0
-    for run in runs:
+    for run in _runs(workload, weights, stages):
         whole, split = _again_by_kind(workload, (run.sparse, run.crossed))
         one_C = whole[kind_C] * whole_C + split[kind_C] * split_C
         largest = np.maximum(largest, one_C)
     hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
     return np.asarray(largest + gathers_C * tokens_C * hidden_bytes)
-
-
-def _logits(
-    columns: LayoutColumns,
-    workload: Workload,
-    is_last_SC: Floats,
-    tokens_C: Floats,
-) -> Floats:
-    """Logits and loss of one micro-batch, split over the vocabulary, and the last hidden states.
-
-    Pipelines keep no others: the last stage of our runtime returns only its loss, and torchtitan
-    passes ``return_outputs=False`` (pull request 1922, October 2025).
-    """
-    model = workload.architecture
-    framework = workload.software.framework
-    is_fsdp = framework is Framework.FSDP
-    each_C = np.where(
-        is_fsdp & (columns.tensor_C > 1), _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework]
-    )
-    if workload.software.fused_loss:
-        each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
-    gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
-    states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
-    logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
-    logits_C = logits_C / workload.software.loss_chunks
-    return np.asarray(is_last_SC * (logits_C + states_C))

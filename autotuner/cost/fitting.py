@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -12,14 +12,35 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Framework, Layout, Offload, Recompute, Workload
+from autoconf_launch.core import (
+    OPTIMIZER_STATES,
+    Framework,
+    Layout,
+    Loss,
+    Offload,
+    Optimizer,
+    Recompute,
+    States,
+    Workload,
+)
 
 from ..space import Bools, Floats, Ints
-from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
+from .activations import activation_bytes
+from .hardware import Machine
+from .kernel_times import rank_weights
+from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
-from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
-from .weights import model_weights
+from .model_state import (
+    RankWeights,
+    rank_weights_of,
+    resting_bytes,
+    state_format,
+    trained_share,
+    weights_at_rest,
+)
+from .software import Abilities
+from .weights import ModelWeights, model_weights
 
 _MOST_CHANGES = 3
 _SHOWN = 10
@@ -100,16 +121,18 @@ def remedies(
     rules: Sequence[LayoutRule] = (),
     *,
     splits: bool = True,
+    has: Abilities | None = None,
 ) -> tuple[Remedy, ...]:
     """The fewest changes that fit safely, and fewer changes that may fit; empty if three do not.
 
     Changes that save least memory are taken, the fastest first. A trainer that shards by a
     setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
-    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can.
+    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can. ``has``: the
+    trainer's abilities, among which are changes of the loss, the update and the optimizer.
     """
     found: list[Remedy] = []
-    changes = _changes(splits)
+    changes = (*_changes(splits), *(() if has is None else _of_training(has)))
     if asked.workload.software.framework is not Framework.MEGATRON:
         found = _fewest_changes(asked, limits, _zero_3_choices, rules)
     every = _fewest_changes(asked, limits, partial(itertools.combinations, changes), rules)
@@ -153,8 +176,22 @@ def _remedies_of(
     """The ``choices`` that fit; only the safe ones, if there are any."""
     changed = [_apply_changes(asked, chosen) for chosen in choices]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
-    if not tried:
-        return []
+    groups: dict[Workload, list[tuple[Proposal, tuple[str, ...]]]] = {}
+    for proposal, labels in tried:
+        groups.setdefault(proposal.workload, []).append((proposal, labels))
+    found = [one for same in groups.values() for one in _fitting(asked, limits, same, rules)]
+    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
+    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
+
+
+def _fitting(
+    asked: Proposal,
+    limits: NodeLimits,
+    tried: Sequence[tuple[Proposal, tuple[str, ...]]],
+    rules: Sequence[LayoutRule],
+) -> list[Remedy]:
+    """The proposals of one workload that fit, by their labels."""
+    workload = tried[0][0].workload
     columns = LayoutColumns.from_layouts(
         [proposal.layout for proposal, _ in tried],
         [proposal.recompute_layers for proposal, _ in tried],
@@ -164,10 +201,12 @@ def _remedies_of(
     possible = rows_obeying(columns, model, sequence) & ~wide
     for rule in rules:
         possible &= rule.keep(columns, model, sequence)
-    peaks = peak_bytes(columns, asked.workload)
-    hosts = host_bytes(columns, asked.workload, limits.gpus)
+    if workload.updates_in_backward:
+        possible &= columns.accumulation_C == 1
+    peaks = peak_bytes(columns, workload)
+    hosts = host_bytes(columns, workload, limits.gpus)
     possible &= hosts <= (np.inf if limits.host_bytes is None else limits.host_bytes)
-    found = [
+    return [
         Remedy(
             changes=labels,
             proposal=proposal,
@@ -180,8 +219,6 @@ def _remedies_of(
         )
         if can_be and (answer := verdict(float(peak), limits.device_bytes)) is not Verdict.NO
     ]
-    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
-    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
 
 
 def _apply_changes(
@@ -320,8 +357,58 @@ def _changes(splits: bool) -> tuple[Change, ...]:
     )
 
 
+def _of_training(has: Abilities) -> Iterator[Change]:
+    """Changes of loss, offload, update and optimizer that a trainer has, the cheapest first."""
+    yield from (_loss(kind) for kind in Loss if kind in has.losses and kind is not Loss.WHOLE)
+    if Offload.ACTIVATIONS in has.offload:
+        yield _offload_activations
+    if has.in_backward:
+        yield _update_in_backward
+    if has.eight_bit_states:
+        yield _page_optimizer
+
+
+def _loss(kind: Loss) -> Change:
+    order = tuple(Loss)
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        workload = proposal.workload
+        if order.index(workload.loss or workload.software.loss) >= order.index(kind):
+            return None
+        return replace(proposal, workload=replace(workload, loss=kind)), f"loss={kind.value}"
+
+    return change
+
+
+def _offload_activations(proposal: Proposal) -> tuple[Proposal, str] | None:
+    if proposal.layout.offload is not Offload.NONE:
+        return None
+    return _with_fields(proposal, "offload=activations", offload=Offload.ACTIVATIONS)
+
+
+def _update_in_backward(proposal: Proposal) -> tuple[Proposal, str] | None:
+    if proposal.workload.updates_in_backward:
+        return None
+    workload = replace(proposal.workload, updates_in_backward=True)
+    return replace(proposal, workload=workload), "update-in-backward=true"
+
+
+def _page_optimizer(proposal: Proposal) -> tuple[Proposal, str] | None:
+    """The same optimizer with values that leave the GPU when memory is short."""
+    name = f"paged_{proposal.workload.optimizer.name}"
+    if name not in OPTIMIZER_STATES:
+        return None
+    workload = replace(proposal.workload, optimizer=Optimizer.from_name(name))
+    return replace(proposal, workload=workload), f"optimizer={name}"
+
+
+def uses_host(columns: LayoutColumns, workload: Workload) -> bool:
+    """True if a layout keeps anything in host memory."""
+    return workload.optimizer.is_paged or bool(columns.offload_C.any())
+
+
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory of the fullest node for offloaded state; 0 if nothing is offloaded.
+    """Host memory of the fullest node for what is offloaded; 0 if nothing is.
 
     A node has as many ranks as the fullest node, and no more than all ranks together.
     """
@@ -332,13 +419,16 @@ def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -
     def each(stages: Ints, layouts: LayoutColumns) -> Floats:
         looked_at = Stages.of(stages, layouts, layers)
         counts = rank_weights_of(weights, workload, layouts, looked_at)
-        return np.asarray(_host_rank_bytes(counts, layouts, workload).max(axis=0))
+        moved_SC = _offloaded_bytes(workload, weights, layouts.in_sequences(workload), looked_at)
+        rank_SC = _host_rank_bytes(counts, layouts, workload) + moved_SC
+        return np.asarray(rank_SC.max(axis=0))
 
     fullest_C = each(stages_of_peak(columns, leading, layers), columns)
     one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
     ranks_C = columns.shards_C * columns.tensor_C
     all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
-    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
+    node_C = np.minimum(gpus_per_node * fullest_C, all_C)
+    return np.asarray(np.where(columns.are_activations_away_C, gpus_per_node * fullest_C, node_C))
 
 
 def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
@@ -349,7 +439,60 @@ def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Work
         weight with Adam; offloaded weights in 16 bits are 2 more. DeepSpeed's documentation,
         "Memory Requirements", has the same 16 and 18, times 1.5 for buffers, which is not here.
     """
-    away_C = columns.offload_C != OFFLOAD_CODES[Offload.NONE]
+    away_C = columns.are_states_away_C
     updated_SC = resting_bytes("host", counts.trained, columns, workload) * away_C
+    if workload.optimizer.is_paged:
+        paged_SC = resting_bytes("state", counts.trained, columns, workload)
+        updated_SC = np.where(away_C, updated_SC, paged_SC)
     weights_away_C = columns.are_weights_away_C & (columns.zero_stage_C == 3)
     return np.asarray(updated_SC + weights_away_C * weights_at_rest(counts, columns, workload))
+
+
+def _offloaded_bytes(
+    workload: Workload, weights: ModelWeights, columns: LayoutColumns, stages: Stages
+) -> Floats:
+    """Activations of each stage that are in host memory; 0 if none are."""
+    if not columns.are_activations_away_C.any():
+        return np.zeros(())
+    here = replace(columns, offload_C=np.zeros_like(columns.offload_C))
+    every, left = (activation_bytes(workload, weights, one, stages) for one in (here, columns))
+    return every.held_SC - left.held_SC
+
+
+def activation_transfer_s(
+    columns: LayoutColumns,
+    workload: Workload,
+    machine: Machine,
+    forward_s_C: Floats,
+    backward_s_C: Floats,
+) -> Floats:
+    """Offloaded activations on the host link, beyond the pass that hides each direction."""
+    if not columns.are_activations_away_C.any():
+        return np.zeros(())
+    weights = model_weights(workload.architecture)
+    layers = weights.encoder_layers + weights.dense_layers + weights.repeated_layers
+    first = Stages.of(np.zeros_like(columns.pipeline_C)[None], columns, layers)
+    moved_SC = _offloaded_bytes(workload, weights, columns, first)
+    once_C = (moved_SC / np.maximum(1.0, first.waiting_SC))[
+        0
+    ] / machine.physics.host_link_bytes_per_s
+    exposed_C = np.maximum(0.0, once_C - forward_s_C) + np.maximum(0.0, once_C - backward_s_C)
+    return np.asarray(exposed_C * columns.accumulation_C)
+
+
+def paged_transfer_s(
+    columns: LayoutColumns, workload: Workload, machine: Machine, backward_s_C: Floats
+) -> Floats:
+    """Paged values on the host link, both ways at once, beyond a backward pass that updates.
+
+    All are counted as away: how many the driver leaves on a GPU depends on its other contents.
+    """
+    if not workload.optimizer.is_paged:
+        return np.zeros(())
+    has_half = state_format(workload) in (States.BF16, States.BF16_MOMENTS)
+    each = workload.optimizer.moment_bytes(2.0 if has_half else 4.0) * trained_share(workload)
+    moved_C = rank_weights(columns, workload) * each / columns.optimizer_shards_C
+    hidden_s_C = backward_s_C * workload.updates_in_backward
+    return np.asarray(
+        np.maximum(0.0, moved_C / machine.physics.host_link_bytes_per_s - hidden_s_C)
+    )

@@ -47,6 +47,8 @@ from .software import (
     is_eager,
     is_tensor_async,
     routes_by_domain,
+    stops_early,
+    sums_shards,
     table_bytes,
     waits_for_routing,
 )
@@ -107,7 +109,7 @@ def inner_times(
         precision=workload.precision,
         transformer_engine=workload.software.transformer_engine,
     )
-    sized, which = distinct_kernels(inner, casts_shards=workload.software.plain_torch)
+    sized, which = distinct_kernels(inner, casts_shards=sums_shards(workload.software))
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
     slowest, after = np.zeros(len(inner.tensor_U)), None
@@ -186,7 +188,7 @@ def _one_kind(
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     workload, (times, experts) = stack.workload, layer
     kind = inner.recompute_U
-    skipped = times.last_s_U if workload.software.plain_torch else 0.0
+    skipped = times.last_s_U if stops_early(workload.software) else 0.0
     again = np.where(kind == FULL, times.forward_s_U - skipped, 0.0)
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
     busy = times.forward_s_U + times.backward_s_U
@@ -263,7 +265,7 @@ def _routing_s(
     """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668).
 
     Across domains this goes on alongside the computing of another micro-batch if the training code
-    does so, and slows it.
+    does so (Megatron-Core's ``overlap_moe_expert_parallel_comm``), and slows it.
     """
     if experts is None:
         return np.zeros(len(inner.tensor_U))
@@ -278,8 +280,11 @@ def _routing_s(
         is_forwarded=by_domain,
         most_domains=_most_domains(experts, domains(machine, group)),
     )
-    moved = 2.0 * passes * once
-    if not by_domain:
+    ways = 2.0 * passes
+    if stops_early(workload.software):  # nothing reads what came back in a repeated pass
+        ways = ways - (inner.recompute_U == FULL)
+    moved = ways * once
+    if not workload.software.hides_routing:
         return moved
     slowed = machine.physics.routing_units / machine.accelerator.multiprocessors
     beside = exposed_s(moved, compute, machine.physics, slowed)
@@ -334,7 +339,7 @@ def _ends(
     An encoder-decoder has logits only for the decoder's tokens.
     """
     model, seq = workload.architecture, workload.sequence_length
-    core, wide = kernels.core, kernels.widening
+    core, wide, passes = kernels.core, kernels.widening, workload.software.loss_passes
     every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
     tokens = every * (workload.logit_tokens / seq)
     words = model.vocabulary / inner.tensor_U
@@ -346,9 +351,9 @@ def _ends(
     is_narrow = core.precision.value_bytes == 2 and not core.accelerator.is_cpu
     if is_eager(workload.software) and is_narrow:
         logits = logits / np.where(words % _ALIGNED, _UNALIGNED, 1.0)
-    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
+    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else passes), 8)
     embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)
-    if workload.software.plain_torch:
+    if sums_shards(workload.software):
         held = words * model.hidden * (0.5 if model.tied_embeddings else 1.0)
         tables_s = core.traffic_s(held * table_bytes(workload))
         embedding, loss = embedding + tables_s, loss + tables_s

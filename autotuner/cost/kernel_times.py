@@ -20,6 +20,7 @@ from autoconf_launch.core import (
     OperationCost,
     Optimizer,
     Recompute,
+    States,
     Workload,
 )
 
@@ -28,7 +29,7 @@ from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
 from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
 from .layer import Kernels
 from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns, stacks
-from .model_state import trained_share
+from .model_state import state_format, trained_share
 from .software import UPDATE_PASSES, is_compiled
 from .weights import (
     all_layers,
@@ -62,8 +63,8 @@ and two 8-bit moments read and written."""
 _UNFILLED = 0.5
 """Part of 1F1B's bubble that stays if backward passes are cut in two (Qi et al. 2023,
 arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
-GRADIENT_BYTES = 2
-"""Size of a gradient on its way between replicas."""
+_GRADIENT_BYTES = 2
+"""Least size of a gradient on its way between replicas."""
 
 
 class KernelTimes(Protocol):
@@ -126,25 +127,37 @@ class Roofline:
         weights = updated_weights(layouts, self.workload) * trained_share(self.workload)
         memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
         on_device = weights * update_traffic_bytes(self.workload, physics) / memory
-        if not layouts.offload_C.any():
+        away_C = layouts.are_states_away_C
+        if not away_C.any():
             return np.asarray(on_device)
         per_rank = physics.host_bytes_per_s / machine.gpus_per_node
         each_s = _HOST_STATE_BYTES / per_rank + 6.0 / physics.host_link_bytes_per_s
-        return np.asarray(np.where(layouts.offload_C, weights * each_s, on_device))
+        return np.asarray(np.where(away_C, weights * each_s, on_device))
 
 
 def update_traffic_bytes(workload: Workload, physics: Physics) -> float:
     """Bytes that an update moves for each weight by the training's code."""
     passes = UPDATE_PASSES if workload.software.plain_torch else 1.0
-    return passes * optimizer_traffic_bytes(workload.optimizer, physics)
+    size = 2.0 if state_format(workload) is States.BF16 else _TRAFFIC_VALUE_BYTES
+    return passes * optimizer_traffic_bytes(workload.optimizer, physics, size)
 
 
-def optimizer_traffic_bytes(optimizer: Optimizer, physics: Physics) -> float:
+def optimizer_traffic_bytes(
+    optimizer: Optimizer, physics: Physics, size: float = _TRAFFIC_VALUE_BYTES
+) -> float:
     """Bytes that an update moves for each weight, from Adam's, which were measured.
 
-    It reads and writes each value of its state, and the weight; it reads the gradient.
+    It reads and writes each value of its state, and the weight; it reads the gradient. Values of
+    16 or 32 bits have ``size`` bytes.
     """
-    return physics.optimizer_bytes * (2.0 * (1.0 + optimizer.states) + 1.0) / 7.0
+    values = 2.0 * (size + optimizer.moment_bytes(size)) + size
+    return physics.optimizer_bytes * values / (7.0 * _TRAFFIC_VALUE_BYTES)
+
+
+def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
+    """Part of a step in which nodes wait for the slowest of them (see ``Physics``)."""
+    nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)
+    return np.asarray(machine.physics.straggling * np.log2(nodes))
 
 
 def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
@@ -419,7 +432,7 @@ def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     weights = rank_weights(layouts, workload) - routed - embedding_weights(workload.architecture)
     sent = ring_share(layouts.shards_C) * np.maximum(weights, 0.0)
     sent = sent + ring_share(layouts.expert_shards_C) * routed
-    moved = sent * trained_share(workload) * GRADIENT_BYTES
+    moved = sent * trained_share(workload) * _GRADIENT_BYTES
     cards = machine.node_network_bytes_per_s / machine.gpus_per_node
     fastest = max(machine.link.bytes_per_s, cards)
     return np.asarray(2.0 * moved / fastest)

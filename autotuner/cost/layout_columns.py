@@ -95,6 +95,17 @@ class LayoutColumns:
         return np.asarray(np.maximum(1, self.shards_C // self.expert_C), np.int64)
 
     @property
+    def are_states_away_C(self) -> Bools:
+        """True if the optimizer's state is in host memory."""
+        away = [OFFLOAD_CODES[one] for one in (Offload.OPTIMIZER, Offload.PARAMETERS)]
+        return np.asarray(np.isin(self.offload_C, away), np.bool_)
+
+    @property
+    def are_activations_away_C(self) -> Bools:
+        """True if activations wait for the backward pass in host memory."""
+        return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.ACTIVATIONS], np.bool_)
+
+    @property
     def are_weights_away_C(self) -> Bools:
         """True if the weights are in host memory, too."""
         return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)
@@ -266,7 +277,7 @@ def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerL
     """Layouts with kernels of distinct sizes, and for each inner layout which one has its kernels.
 
     Recomputation does not matter to a kernel; whether weights are gathered does only if
-    the shares of ranks are cast and summed in each micro-batch (``casts_shards``).
+    the shares of ranks are cast or summed in each micro-batch (``casts_shards``).
     """
     data_U = inner.data_U if casts_shards else np.ones_like(inner.data_U)
     which, first = _number_distinct(
@@ -431,6 +442,28 @@ def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, F
     even = (on_first, fullest, on_last)
     first, middle, last = (np.where(x >= 0, x, y) for x, y in zip(given.T, even, strict=True))
     return first, middle, last
+
+
+def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
+    """Seconds if a share of the layers recomputes, from seconds if all and none do."""
+    return np.asarray(share * whole_s + (1.0 - share) * none_s)
+
+
+def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Floats:
+    """Part of a stage's layers that full recomputation covers."""
+    stage = np.maximum(layers / pipeline_C, 1.0)
+    return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
+
+
+def fsdp_exchange_stage(layouts: LayoutColumns) -> Ints:
+    """Exchanges of FSDP2 are ZeRO 1's in a pipeline: one gather and one scatter in a step.
+
+    Its weights stay gathered over all micro-batches (github.com/pytorch/torchtitan
+    torchtitan/config/job_config.py, ``fsdp_reshard_after_forward``; github.com/pytorch/pytorch
+    torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``).
+    """
+    is_kept_C = (layouts.pipeline_C > 1) & (layouts.zero_stage_C > 1)
+    return np.where(is_kept_C, 1, layouts.zero_stage_C)
 
 
 def broadcast_sum(arrays: Iterable[Floats]) -> Floats:

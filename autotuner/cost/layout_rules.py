@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout
+from autoconf_launch.core import Architecture, Layout, Workload
 
 from ..space import Bools, Floats, Ints
 from .hardware import SENT, Machine, domain_cards_bytes_per_s
@@ -296,6 +296,15 @@ def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
     return np.asarray(np.minimum(warm_up, columns.accumulation_C * chunks) / chunks)
 
 
+def pipeline_buffer_bytes(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
+    """Hidden states being sent and received, one each way, and those kept after sending."""
+    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
+    tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
+    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
+    one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
+    return np.asarray(one_C * (2 + kept_SC))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSends:
     """Seconds in which each rank of a pipeline's stages sends a buffer; 0 for one stage.
@@ -400,12 +409,14 @@ class LayerSeconds:
 
     ``after_s_C`` is a layer behind leading layers of another make; None: as the mean layer.
     ``fullest_C`` is the part of all layers' time on the slowest stage, if it is known.
+    ``is_balanced``: the last stage has fewer layers, so that its head makes it no slower.
     """
 
     mean_s_C: Floats
     slowest_s_C: Floats | None = None
     after_s_C: Floats | None = None
     fullest_C: Floats | None = None
+    is_balanced: bool = False
 
 
 def stage_times(
@@ -424,6 +435,9 @@ def stage_times(
     """
     after_s_C = layer.mean_s_C if layer.after_s_C is None else layer.after_s_C
     on_first, on_middle, on_last = stage_layers(layers, layouts)
+    if layer.is_balanced and layouts.given_C3 is None:
+        on_last = _beside_head(layers, layouts, last_s_C / after_s_C)
+        on_first = on_middle = np.ceil((layers - on_last) / np.maximum(layouts.pipeline_C - 1, 1))
     alone = layers * layer.mean_s_C + first_s_C + last_s_C
     ends = np.maximum(on_last * after_s_C + last_s_C, on_first * layer.mean_s_C + first_s_C)
     middle = on_middle * after_s_C
@@ -444,6 +458,18 @@ def stage_times(
         all_s_C=alone,
         paced_s_C=np.where(has_stages, paced, alone),
     )
+
+
+def _beside_head(layers: int, layouts: LayoutColumns, head_C: Floats) -> Floats:
+    """Layers of the last stage for which the slowest stage is fastest; the head is as many."""
+    stages_C = np.maximum(layouts.pipeline_C, 2)
+    fewer_C = np.floor(np.maximum((layers + head_C) / stages_C - head_C, 0.0))
+
+    def pace(count_C: Floats) -> Floats:
+        others_C = np.ceil((layers - count_C) / (stages_C - 1))
+        return np.asarray(np.maximum(count_C + head_C, others_C))
+
+    return np.where(pace(fewer_C + 1.0) < pace(fewer_C), fewer_C + 1.0, fewer_C)
 
 
 def schedule_s(

@@ -16,26 +16,41 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.core import (
     RUNTIME_KNOBS,
+    Dispatcher,
     Experts,
     Framework,
+    Loss,
     Offload,
     Optimizer,
     Precision,
     ResolvedConfig,
     Software,
+    States,
     Workload,
 )
 
 if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of columns import
     from ..space import Floats
     from .hardware import Physics
-    from .layout_columns import InnerLayouts, Stack
+    from .layout_columns import InnerLayouts, LayoutColumns, Stack
 
 AUTO_TRAINER = "auto"
 """The name that leaves the choice of the trainer to the question."""
 _MATRICES_REPEATED = 0.5
 """Share of the GEMMs that torchtitan's selective recomputation repeats."""
 _FP32_BYTES = 4.0
+_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
+"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
+older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
+in fp32 besides 16-bit logits."""
+_PARALLEL_LOGIT_BYTES = 18.0
+"""torch's loss_parallel: its backward makes one more fp32 array."""
+_LOSS_CHUNKS = 8
+"""``num_output_chunks`` of torchtune's CEWithChunkedOutputLoss by default."""
+_FUSED_BYTES = 8.0
+"""Bytes of a piece's logits and their copies in fp32 for each value of the hidden states, whose
+gradient is kept besides: a piece has about as many logits as the micro-batch has hidden values
+(github.com/linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py)."""
 UPDATE_PASSES = 3.0
 """Bytes that ``torch.optim``'s Adam moves for each weight over a fused kernel's: 80 in nine
 kernels of its default ``foreach``."""
@@ -44,6 +59,12 @@ _PLAIN_KERNELS = 20
 _TURN_BYTES = 48.0
 """Bytes that rotary positions move for a value: cast, four products and two sums over halves,
 joined, cast."""
+_NORM_BYTES, _NARROW_NORM_BYTES = 28.0, 36.0
+"""Bytes that a forward pass moves for a value of an RMS norm with a kernel for each operation, in
+fp32 and in 16 bits, which are cast both ways (github.com/huggingface/transformers
+src/transformers/models/llama/modeling_llama.py, LlamaRMSNorm); a backward pass twice as many."""
+_FUSED_TURN_BYTES = 4.0
+"""The same in a single kernel over 16-bit values, as flash-attention has it."""
 _ATTENTION_LAUNCHES = 2 / 3
 """Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
 softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
@@ -65,8 +86,11 @@ class Abilities:
         offload: state that it can keep in host memory.
         recompute: none, selective, full, and layers: only some of a stage's in full.
         precisions: formats of its products.
-        eight_bit_states: whether it has optimizers with states of 8 bits.
+        eight_bit_states: whether it has optimizers with states of 8 bits, and paged ones.
         adapters: whether it trains LoRA's adapters, on quantized weights too.
+        states: formats of its states in 16-bit training.
+        losses: ways to the loss.
+        in_backward: whether it can update each weight in the backward pass.
     """
 
     parallel: frozenset[str]
@@ -78,6 +102,9 @@ class Abilities:
     precisions: frozenset[Precision]
     eight_bit_states: bool = False
     adapters: bool = False
+    states: frozenset[States] = frozenset()
+    losses: frozenset[Loss] = frozenset()
+    in_backward: bool = False
 
     def first_lack(self, workload: Workload) -> str | None:
         """The first thing of a training that the code lacks, whatever the layout."""
@@ -85,8 +112,15 @@ class Abilities:
             return f"precision {workload.precision.value}"
         if workload.trains_adapters and not self.adapters:
             return "LoRA"
-        if (workload.optimizer.name or "").endswith("8bit") and not self.eight_bit_states:
-            return f"optimizer {workload.optimizer.name}"
+        optimizer = workload.optimizer
+        if (optimizer.has_eight_bits or optimizer.is_paged) and not self.eight_bit_states:
+            return f"optimizer {optimizer.name}"
+        if workload.states is not None and workload.states not in self.states:
+            return f"states {workload.states.value}"
+        if workload.loss is not None and workload.loss not in self.losses:
+            return f"loss {workload.loss.value}"
+        if workload.updates_in_backward and not self.in_backward:
+            return "update in the backward pass"
         return None
 
 
@@ -177,12 +211,8 @@ def has_flat_gathers(software: Software) -> bool:
 
 
 def routes_by_domain(software: Software) -> bool:
-    """True if tokens leave for another domain once, and alongside another micro-batch's computing.
-
-    Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
-    its recipes do if experts are in several domains; torch's own all-to-all does neither.
-    """
-    return software.flash_attention and software.framework is Framework.MEGATRON
+    """True if tokens leave for another domain once, as DeepEP and HybridEP send them."""
+    return software.dispatcher is not Dispatcher.TORCH
 
 
 def waits_for_routing(workload: Workload) -> bool:
@@ -196,11 +226,49 @@ def overlaps_reduction(software: Software) -> bool:
     return software.flash_attention
 
 
+def stops_early(software: Software) -> bool:
+    """True if recomputation is ``torch.utils.checkpoint``'s without reentry, of torch 2.1 on."""
+    return software.stops_early or software.plain_torch
+
+
+def sums_shards(software: Software) -> bool:
+    """True if each micro-batch casts weights or adds up their gradients in separate kernels."""
+    return software.plain_torch or software.added_bytes > 0.0
+
+
+def loss_bytes(columns: LayoutColumns, workload: Workload, tokens_C: Floats) -> Floats:
+    """Logits and loss of one micro-batch, split over the vocabulary, and the last hidden states.
+
+    Pipelines keep no others: the last stage of our runtime returns only its loss, and torchtitan
+    passes ``return_outputs=False`` (pull request 1922, October 2025).
+    """
+    import numpy as np
+
+    model, size = workload.architecture, workload.precision.value_bytes
+    framework, software = workload.software.framework, workload.software
+    is_parallel_C = columns.tensor_C > 1
+    is_fsdp = framework is Framework.FSDP
+    each_C = np.where(is_fsdp & is_parallel_C, _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework])
+    if software.logit_bytes is not None:
+        each_C = np.asarray(software.logit_bytes)
+    loss = workload.loss or software.loss
+    if loss is not Loss.WHOLE:
+        chunked_C = size + (each_C - size) / _LOSS_CHUNKS
+        each_C = np.minimum(each_C, chunked_C)
+    logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
+    if loss is Loss.FUSED:
+        logits_C = np.minimum(logits_C, tokens_C * model.hidden * (size + _FUSED_BYTES))
+    gathered_C = columns.sequence_parallel_C & is_parallel_C
+    return np.asarray(logits_C + tokens_C * (2 * model.hidden * size) * gathered_C)
+
+
 def kernel_traits(workload: Workload) -> tuple[object, ...]:
     """Everything of a workload that a step's time depends on, its model and lengths aside.
 
     Products of both 16-bit formats take as long: they have equal traits.
     """
+    from .model_state import state_format
+
     software, precision = workload.software, workload.precision
     return (
         Precision.BF16 if precision is Precision.FP16 else precision,
@@ -213,6 +281,18 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         routes_by_domain(software),
         waits_for_routing(workload),
         repeated_products(software),
+        software.reduced_bytes,
+        software.added_bytes,
+        software.updated_weights,
+        software.hides_routing,
+        software.separate_kernels,
+        software.separate_norms,
+        software.loss_passes,
+        software.host_work,
+        software.crossing_s,
+        software.balanced_stages,
+        stops_early(software),
+        state_format(workload) is States.BF16,
     )
 
 
@@ -231,16 +311,16 @@ def small_traffic(
 
     tokens = np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
     is_fused = is_compiled(workload.software)
-    if is_eager(workload.software):
+    if workload.software.separate_kernels or is_eager(workload.software):
         there, back = _plain_bytes(workload, inner, tokens, experts)
         kernels = _PLAIN_KERNELS
     else:
         share = physics.small_passes * (physics.compiled_traffic if is_fused else 1.0)
         there = _fused_bytes(workload, inner, tokens, experts) * share * widening
         back, kernels = 2.0 * there, 6 if is_fused else 14
-    if workload.software.plain_torch:
+    cast, summed = _weight_bytes(workload)
+    if summed:
         weights = layer_weights(workload, inner, experts) / inner.data_U
-        cast, summed = _weight_bytes(workload)
         there, back = there + cast * weights, back + summed * weights
     return (there, kernels), (back, 2 * kernels)
 
@@ -282,6 +362,7 @@ def _plain_bytes(
 ) -> tuple[Floats, Floats]:
     """Traffic of plain PyTorch, in the forward and in the backward pass.
 
+    Values besides products have the size of the weights.
     Forward: two norms read and write, three products have their input cast, and two sums add what
     a product gave to the residual. Backward: each norm has two kernels, which read and write five
     times, five gradients are cast and three added; biases sum theirs, and the parts of queries,
@@ -290,38 +371,50 @@ def _plain_bytes(
     import numpy as np
 
     model, size, cast = workload.architecture, _product_bytes(workload), _cast_bytes(workload)
+    each = _value_bytes(workload)
+    turn = _TURN_BYTES if workload.software.plain_torch else _FUSED_TURN_BYTES
+    norm, norm_back = 2.0 * each, 5.0 * each
+    if workload.software.separate_norms and model.gated:
+        norm = _NORM_BYTES if each == _FP32_BYTES else _NARROW_NORM_BYTES
+        norm_back = 2.0 * norm
     hidden = model.hidden / np.where(inner.sequence_U, inner.tensor_U, 1)
     ffn = (model.ffn if experts is None else experts.ffn * experts.shared) / inner.tensor_U
     keys = model.kv_heads * model.head / inner.tensor_U
     queries = model.heads * model.head / inner.tensor_U
-    turned = 0.0 if model.positions else _TURN_BYTES * (queries + keys)
+    turned = 0.0 if model.positions else turn * (queries + keys)
     biases = size * (ffn + 2.0 * hidden + queries + 2.0 * keys) if model.biases else 0.0
     wide_forward, wide_backward = (5.0, 13.0) if model.gated else (2.0, 3.0)
-    forward = hidden * (4.0 * _FP32_BYTES + 3.0 * cast + 2.0 * (2.0 * _FP32_BYTES + size))
-    backward = hidden * (10.0 * _FP32_BYTES + 5.0 * cast + 9.0 * _FP32_BYTES)
+    forward = hidden * (2.0 * norm + 3.0 * cast + 2.0 * (2.0 * each + size))
+    backward = hidden * (2.0 * norm_back + 5.0 * cast + 9.0 * each)
     forward = forward + wide_forward * size * ffn + turned
     backward = backward + wide_backward * size * ffn + turned + biases + 8.0 * size * keys
     return np.asarray(tokens * forward), np.asarray(tokens * backward)
 
 
 def _weight_bytes(workload: Workload) -> tuple[float, float]:
-    """Bytes that each micro-batch moves for a weight of plain PyTorch, forward and backward.
+    """Bytes that each micro-batch moves for a weight besides its products, forward and backward.
 
-    Weight and gradient are cast, and the gradient is added to those before.
+    Plain PyTorch casts weight and gradient, and adds the gradient to those before.
     """
     from .model_state import trained_share
 
-    cast = _cast_bytes(workload)
+    software, cast = workload.software, _cast_bytes(workload)
+    if not software.plain_torch:
+        return 0.0, trained_share(workload) * software.added_bytes
     if workload.trains_adapters or workload.weight_format is not None:  # what rests needs no cast
         return 0.0, 0.0
-    return cast, trained_share(workload) * (cast + 3.0 * _FP32_BYTES)
+    return cast, trained_share(workload) * (cast + 3.0 * _value_bytes(workload))
 
 
 def table_bytes(workload: Workload) -> float:
-    """Both together for a weight of embedding and head, whose gradients are tables to be added."""
+    """Both together for a weight of embedding and head.
+
+    Gradients of plain PyTorch are tables there, which are added.
+    """
     from .model_state import trained_share
 
-    return sum(_weight_bytes(workload)) + 4.0 * _FP32_BYTES * trained_share(workload)
+    tables = 4.0 * _value_bytes(workload) * trained_share(workload)
+    return sum(_weight_bytes(workload)) + (tables if workload.software.plain_torch else 0.0)
 
 
 def _product_bytes(workload: Workload) -> float:
@@ -329,9 +422,20 @@ def _product_bytes(workload: Workload) -> float:
     return _FP32_BYTES if workload.precision.value_bytes == _FP32_BYTES else 2.0
 
 
+def _value_bytes(workload: Workload) -> float:
+    """Size of a value besides products: fp32 under ``torch.autocast`` over fp32 weights."""
+    from .model_state import state_format
+
+    software = workload.software
+    is_wide = software.plain_torch and state_format(workload) is States.FP32
+    return _FP32_BYTES if is_wide else _product_bytes(workload)
+
+
 def _cast_bytes(workload: Workload) -> float:
     """Bytes that a cast of one value for a product moves; autocast is off in fp32."""
     size = _product_bytes(workload)
+    if _value_bytes(workload) < _FP32_BYTES:
+        return 0.0
     return _FP32_BYTES + size if size < _FP32_BYTES else 0.0
 
 
@@ -349,5 +453,7 @@ def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Float
     whole = 2.0 * forward + backward
     is_plain = stack.workload.software.plain_torch
     again = np.where(inner.recompute_U == FULL, _REPEATED * whole if is_plain else forward, 0.0)
-    compiled = is_compiled(stack.workload.software)
-    return np.asarray((whole + again) * (physics.layer_compiled if compiled else 1.0))
+    software = stack.workload.software
+    work = software.host_work * (physics.layer_compiled if is_compiled(software) else 1.0)
+    crossing = software.crossing_s * np.where(inner.tensor_U > 1, inner.tensor_U, 0)
+    return np.asarray((whole + again) * work + crossing)

@@ -38,6 +38,10 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
 duplicate."""
 
 
+_STATES_AWAY = (Offload.NONE, Offload.OPTIMIZER, Offload.PARAMETERS)
+"""Kinds of offload that a question considers if it names none."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayoutGrid:
     """Layouts as axes; ``exists_C`` omits duplicates."""
@@ -79,7 +83,7 @@ def _grid(
     kind, layers, exists = _recompute_columns(
         a.layers + a.encoder_layers, group.pipeline_M, degrees
     )
-    offload = [OFFLOAD_CODES[one] for one in degrees.offload or Offload]
+    offload = [OFFLOAD_CODES[one] for one in degrees.offload or _STATES_AWAY]
     sequence = degrees.sequence_parallel or (False, True)
     micro_C = _on(MICRO, micro)
     columns = LayoutColumns(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload
+from autoconf_launch.core import Architecture
 
-from ..cost import ALL_LAYERS, OFFLOAD_CODES, Keep, LayoutColumns, LayoutRule
+from ..cost import ALL_LAYERS, Keep, LayoutColumns, LayoutRule
 from ..space import Bools
 
 
@@ -30,7 +30,13 @@ RUNTIME_RULES = (
         "runtime_offload",
         "offload_C",
         "offload",
-        lambda x, a, _: x.offload_C == OFFLOAD_CODES[Offload.NONE],
+        lambda x, a, _: ~x.are_states_away_C,
+    ),
+    _rule(
+        "runtime_activations",
+        "offload_C",
+        "offload",
+        lambda x, a, _: ~x.are_activations_away_C,
     ),
     _rule("runtime_tensor", "tensor_C", "tp", _tensor),
     # an encoder-decoder passes more than one hidden state from block to block

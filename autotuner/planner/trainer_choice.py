@@ -96,8 +96,11 @@ def _is_megatrons(workload: Workload) -> bool:
 
 
 @cache
-def trainer_rules(has: Abilities) -> tuple[LayoutRule, ...]:
-    """Layouts that a training code can be asked for; one rank has nothing to shard."""
+def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutRule, ...]:
+    """Layouts that a training code can be asked for; one rank has nothing to shard.
+
+    ``in_backward``: weights are updated in the backward pass, so that gradients are not summed.
+    """
     away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
     kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
 
@@ -106,6 +109,12 @@ def trainer_rules(has: Abilities) -> tuple[LayoutRule, ...]:
         return np.asarray(np.isin(x.zero_stage_C, tuple(stages)) | is_alone_C)
 
     rules: tuple[tuple[str, str, str, Keep], ...] = (
+        (
+            "in_backward",
+            "accumulation_C",
+            "update-in-backward",
+            lambda x, a, _: (x.accumulation_C == 1) | (not in_backward),
+        ),
         ("zero", "zero_stage_C", "zero", lambda x, a, _: among(dict(has.zero), x)),
         (
             "zero_in_pipelines",

@@ -283,5 +283,6 @@ def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
         precision=workload.precision,
         sequence_length=workload.sequence_length,
         optimizer=workload.optimizer.name,
+        states=workload.states,
         plan_only=None if rule is None else RULES_IN_WORDS[rule],
     )

@@ -7,11 +7,13 @@ fields of ``ModelParallelConfig`` and ``TransformerConfig`` of megatron-core 0.1
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from autoconf_launch.autotuner.space import LayoutValue
-from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.core import ConfigError, Recompute, States
 
 from ..script import ScriptSource
 from ..spelling import (
@@ -75,6 +77,11 @@ MEGATRON_FSDP = "--use-megatron-fsdp"
 SHARDING = "--data-parallel-sharding-strategy"
 SHARDINGS = {2: "optim_grads", 3: "optim_grads_params"}
 OPTIMIZER_OFFLOAD = "--optimizer-cpu-offload"
+_HALF_MOMENTS = ("--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype", "bf16")
+STATES: Mapping[States | None, tuple[str, ...]] = MappingProxyType(
+    {States.BF16_MOMENTS: ("--use-precision-aware-optimizer", *_HALF_MOMENTS)}
+)
+"""Arguments for formats of states (megatron/training/arguments.py)."""
 
 
 _DISTRIBUTED = Argument((DISTRIBUTED_OPTIMIZER,), switch=True)

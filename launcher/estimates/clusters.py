@@ -35,6 +35,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     cluster_of_document,
+    fabric,
     known_accelerator,
     machine,
     parse_cluster,
@@ -87,6 +88,21 @@ def choose_cluster(text: str) -> ClusterSpec:
         raise ConfigError(f"{path}: {error}") from error
 
 
+def on_fabric(cluster: ClusterSpec, name: str | None) -> ClusterSpec:
+    """The cluster with the network of a flag between its nodes; None leaves its own.
+
+    Raises:
+        ConfigError: the network is unknown.
+    """
+    if name is None:
+        return cluster
+    try:
+        fabric(name)
+    except ConfigError as error:
+        raise ConfigError(f"--fabric: {error}") from error
+    return ClusterSpec(nodes=tuple(replace(node, fabric=name) for node in cluster.nodes))
+
+
 def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
     """Bytes that a rank may use: its GPU's memory, or less.
 
@@ -115,6 +131,7 @@ def machine_of(cluster: ClusterSpec) -> Machine:
         node.devices[0].name,
         gpus_per_node=len(node.devices),
         network_bytes_per_s=node.network_bytes_per_s,
+        fabric_name=node.fabric,
     )
     if node.host_memory_bytes is not None:
         usual = replace(usual, host_memory_bytes=node.host_memory_bytes)
@@ -250,15 +267,17 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
 def proposal_step_s(
     cluster: ClusterSpec, proposals: Sequence[Proposal]
 ) -> tuple[float | None, ...]:
-    """Seconds for each proposal of one workload; None for clusters whose nodes differ."""
+    """Seconds for each proposal; None for clusters whose nodes differ."""
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)
-    nodes = machine_of(cluster)
-    columns = LayoutColumns.from_layouts(
-        [one.layout for one in proposals], [one.recompute_layers for one in proposals]
-    )
-    found = estimate(columns, proposals[0].workload, nodes)
-    return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
+    nodes, seconds = machine_of(cluster), np.full(len(proposals), np.nan)
+    for workload in {one.workload for one in proposals}:
+        rows = [i for i, one in enumerate(proposals) if one.workload == workload]
+        columns = LayoutColumns.from_layouts(
+            [proposals[i].layout for i in rows], [proposals[i].recompute_layers for i in rows]
+        )
+        seconds[rows] = estimate(columns, workload, nodes).step_s_C
+    return tuple(float(s) if np.isfinite(s) else None for s in seconds)
 
 
 def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:

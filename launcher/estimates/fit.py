@@ -180,7 +180,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
             host_bytes=cluster.least_host_memory_bytes,
         )
         rules, splits = rules_of(training), has_sequence(training)
-        found = remedies(asked, limits, seconds, rules, splits=splits)
+        has = training.abilities
+        found = remedies(asked, limits, seconds, rules, splits=splits, has=has)
     return FitAnswer(
         cluster=cluster,
         trainer=training.trainer,

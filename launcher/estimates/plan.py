@@ -209,7 +209,7 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         training=replace(training, machine=machine),
         world=world,
         limits=_limits(request, price, world),
-        degrees=Degrees(offload=(Offload.NONE,)) if keeps_states else Degrees(),
+        degrees=Degrees(offload=_offloads(request.training, keeps=keeps_states)),
         most=request.top,
         one_each=request.top is not None,
         rules=rules,
@@ -231,6 +231,13 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         gains=_gains_of(request.training, found.best[0]) if found.best else (),
     )
     return replace(answer, changes=tuple(_changed_answers(answer, question)))
+
+
+def _offloads(training: TrainingRequest, *, keeps: bool) -> tuple[Offload, ...] | None:
+    """Kinds of offload to rank; None: those of states, which the trainer's rules narrow."""
+    if keeps:
+        return (Offload.NONE,)
+    return tuple(Offload) if Offload.ACTIVATIONS in training.abilities.offload else None
 
 
 def _changed_answers(answer: PlanAnswer, question: Question) -> Iterator[PlanAnswer]:

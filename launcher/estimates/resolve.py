@@ -10,12 +10,16 @@ from autoconf_launch.core import (
     ALL_LAYERS,
     ConfigError,
     Degrees,
+    Dispatcher,
     FrozenPart,
+    GradientSum,
     Layout,
+    Loss,
     Offload,
     Optimizer,
     Precision,
     Software,
+    States,
     WeightFormat,
     Workload,
 )
@@ -34,7 +38,7 @@ from ..asked import (
     read_flags,
     with_known_flags,
 )
-from .clusters import choose_cluster, limit_memory
+from .clusters import choose_cluster, limit_memory, on_fabric
 from .models import model_of_flags
 from .requests import TIME_LIMIT_S, FitRequest, PlanRequest, TrainingRequest
 from .trainers import with_trainer
@@ -127,6 +131,7 @@ def _trainings(
         [_training(asked, text, of_script=of_script) for text in clusters],
         asked.trainer,
         flash_attention=asked.flash_attention,
+        dispatcher=None if asked.dispatcher is None else Dispatcher(asked.dispatcher),
         runnable=runnable,
     )
 
@@ -139,7 +144,7 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         _require_no_model(asked.model, shapes)
     elif screen.time_limit is not None:
         raise ConfigError("--time-limit is for the script after --, but none is given; omit it.")
-    cluster = choose_cluster(cluster_text)
+    cluster = on_fabric(choose_cluster(cluster_text), asked.fabric)
     workload = Workload(
         model=None if of_script else model_of_flags(asked.model, shapes),
         sequence_length=asked.seq,
@@ -150,6 +155,10 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         weight_format=WeightFormat(asked.weights) if asked.weights else None,
         frozen=frozenset(map(FrozenPart, asked.freeze)),
         software=Software(compiled=asked.compile),
+        states=States(asked.states) if asked.states else None,
+        gradients=GradientSum(asked.gradients) if asked.gradients else None,
+        loss=Loss(asked.loss) if asked.loss else None,
+        updates_in_backward=asked.update_in_backward,
     )
     return TrainingRequest(
         workload=workload,

@@ -35,10 +35,13 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
+    Dispatcher,
     Framework,
     Layout,
+    Loss,
     Optimizer,
     Precision,
+    States,
     Workload,
 )
 from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
@@ -60,7 +63,7 @@ UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
 UNKNOWN_MODEL = "runtime_model"
 """The rule on models whose splittable parts are unknown."""
-_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
+_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.knob == "offload_C")
 """Layouts of a kind that no published run has."""
 
 
@@ -69,6 +72,7 @@ def with_trainer(
     name: str = AUTO_TRAINER,
     *,
     flash_attention: bool | None = None,
+    dispatcher: Dispatcher | None = None,
     runnable: bool = False,
 ) -> tuple[TrainingRequest, ...]:
     """A training on its clusters, with the habits of a single trainer.
@@ -77,6 +81,7 @@ def with_trainer(
         trainings: the same workload on each cluster in question.
         name: the trainer, or ``auto`` to choose by the question.
         flash_attention: None: the trainer's habit.
+        dispatcher: None: the trainer's.
         runnable: only layouts of our own runtime are ranked.
 
     Raises:
@@ -95,20 +100,25 @@ def with_trainer(
         names = ", ".join(_trainers_with(workload))
         others = f"trainers with it: {names}" if names else "no trainer of ours has it"
         raise ConfigError(f"--trainer {name} has no {lacked}; {others}.")
+    software = workload.software
     if flash_attention is not None:
-        software = replace(workload.software, flash_attention=flash_attention)
-        workload = replace(workload, software=software)
+        software = replace(software, flash_attention=flash_attention)
+    if dispatcher is not None:
+        software = replace(software, dispatcher=dispatcher)
+    workload = replace(workload, software=software)
     return tuple(replace(one, workload=workload, trainer=choice) for one in trainings)
 
 
 def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingRequest:
-    """The training with the habits of a trainer; requested attention stays."""
-    before = training.workload.software.flash_attention
-    is_asked = before is not trainer(training.trainer.name).software.flash_attention
+    """The training with the habits of a trainer; requested attention and dispatcher stay."""
+    before, usual = training.workload.software, trainer(training.trainer.name).software
     workload = trainer(choice.name).apply_to(training.workload)
-    if is_asked:
-        workload = replace(workload, software=replace(workload.software, flash_attention=before))
-    return replace(training, workload=workload, trainer=choice)
+    software = workload.software
+    if before.flash_attention is not usual.flash_attention:
+        software = replace(software, flash_attention=before.flash_attention)
+    if before.dispatcher is not usual.dispatcher:
+        software = replace(software, dispatcher=before.dispatcher)
+    return replace(training, workload=replace(workload, software=software), trainer=choice)
 
 
 def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
@@ -127,7 +137,8 @@ def _trainers_with(workload: Workload) -> list[str]:
 
 def rules_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
     """Layouts that the trainer has."""
-    return trainer_rules(training.abilities)
+    in_backward = training.workload.updates_in_backward
+    return trainer_rules(training.abilities, in_backward=in_backward)
 
 
 def usual_training(
@@ -401,8 +412,11 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
 
 
 def trains_here(workload: Workload) -> bool:
-    """True if our runtime has the training's precision and optimizer; it has no adapters."""
-    return _has_precision(workload) and _has_optimizer(workload) and workload.trains_all
+    """True if our runtime has the training's formats, optimizer and loss; it has no adapters."""
+    has_states = workload.states in (None, States.FP32) and workload.gradients is None
+    has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
+    is_plain = has_states and has_loss and workload.trains_all
+    return _has_precision(workload) and _has_optimizer(workload) and is_plain
 
 
 def _has_precision(workload: Workload) -> bool:
@@ -471,6 +485,8 @@ def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
         place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
         place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
         return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule.name == "trainer_in_backward":
+        return f"has no --{rule.flag} with {layout.accumulation} micro-batches a step; valid: 1"
     if rule.name in ("trainer_offload", "trainer_recompute"):
         kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
         words = sorted(str(getattr(one, "value", one)) for one in kinds)

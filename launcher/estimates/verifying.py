@@ -175,6 +175,7 @@ def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
         precision=workload.precision,
         sequence_length=workload.sequence_length,
         optimizer=workload.optimizer.name,
+        states=workload.states,
         plan_only=plan_only_rule(layout, ALL_LAYERS, workload),
     )
     command = run_command(optimum, workload, RUN_STEPS)

@@ -78,8 +78,11 @@ RULES_IN_WORDS = {
     "offload_zero": "offloaded weights need ZeRO 3",
     "recompute_layers": "more layers are recomputed than a stage has",
     "zero_ranks": "ZeRO has nothing to shard over one rank",
-    "runtime_training": "our runtime has no such precision, optimizer, adapters or frozen parts",
+    "runtime_training": "our runtime has no such precision, optimizer, states or loss, no "
+    "adapters and no frozen parts",
     "runtime_model": "the model's own structure is not known",
+    "runtime_activations": "our runtime does not offload activations, and no published step time "
+    "with them was checked",
     "runtime_offload": "our runtime does not offload, and no published run was checked that does",
     "runtime_tensor": "the model has no tensor plan, or TP does not divide its key-value heads",
     "runtime_pipeline": "our runtime does not cut this model into stages",
@@ -97,6 +100,7 @@ RULES_IN_WORDS = {
     "trainer_zero_beside_tensor": "the trainer has no such ZeRO stage beside TP or CP",
     "trainer_offload": "the trainer has no such offload",
     "trainer_recompute": "the trainer has no such recomputation",
+    "trainer_in_backward": "an update in the backward pass has one micro-batch a step",
     "trainer_layers": "the trainer recomputes all layers or none",
     "expert_ranks": "expert ranks must divide the data-parallel ranks",
     "stage_micro_batches": "1F1B needs a micro-batch for each stage",

@@ -43,6 +43,7 @@ from .cells import (
     memory_unit,
     percent,
     size_text,
+    states_text,
     step_time_text,
     table_of,
     trainer_text,
@@ -217,7 +218,9 @@ def _model_texts(workload: Workload, script: str) -> tuple[str, str]:
     model = workload.architecture
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
-    length = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
+    length = (
+        f" of {workload.sequence_length} tokens{adapters_text(workload)}{states_text(workload)}"
+    )
     return f"{model.name}: {count_text(weights)} parameters{idle}", length
 
 

@@ -285,6 +285,8 @@ def _flags(workload: Workload) -> dict[str, Any]:
         "--optimizer": workload.optimizer.name,
         "--precision": workload.precision.value,
         "--weights": workload.weight_format and workload.weight_format.value,
+        "--loss": workload.loss and workload.loss.value,
+        "--states": workload.states and workload.states.value,
         "--seq": workload.sequence_length,
     }
 

@@ -18,7 +18,6 @@ FORMULAS = {
     "beyond_backward_s": {"autotuner/mixed"},
     "reduction_passes": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
-    "traced_memory": {"launcher/first_forward"},
 }
 """Below ``estimate``, with the rooms that need a model's operations in place of its profile, or
 stages of unequal layers and GPUs, or a forward pass alone."""

@@ -50,6 +50,59 @@ def test_the_report_is_as_it_was_agreed(fit: Run) -> None:
     assert fit(*spelled).out == GOLDEN
 
 
+TUNED = (*("--model", "llama3.1-8b", "--cluster", "rtx4090", "--trainer", "torchtune"), "--states")
+TUNED = (*TUNED, *("bf16", "--seq", "2048", "--recompute", "full", "--micro-batch", "2"))
+
+
+def test_states_updates_and_the_optimizer_are_words_of_the_question(fit: Run) -> None:
+    """torchtune publishes 18.9 GiB for this run (github.com/pytorch/torchtune README.md)."""
+    whole = ("--optimizer", "paged_adamw8bit", "--update-in-backward", "--global-batch", "2")
+    ran = fit(*TUNED, *whole)
+    assert (ran.code, "optimizer paged_adamw8bit, states bf16, update in backward" in ran.out) == (
+        0,
+        True,
+    )
+    parts = fit(*TUNED, *whole, "--json").document["stages"][0]["parts"]
+    assert sum(parts.values()) == pytest.approx(18.9, rel=0.1)
+    summed = fit(*TUNED, *whole[:3], "--global-batch", "8")
+    assert summed.code == 2
+    assert "has no --update-in-backward with 4 micro-batches a step; valid: 1" in summed.err
+
+
+def test_what_would_fit_has_what_the_trainer_has_besides_the_layout(fit: Run) -> None:
+    ran = fit(*TUNED, "--optimizer", "adamw8bit", "--update-in-backward", "--global-batch", "2")
+    assert (ran.code, "\noptimizer=paged_adamw8bit " in ran.out) == (1, True)
+    long = (
+        "--model",
+        "llama3.1-8b",
+        "--cluster",
+        "1xH100",
+        "--seq",
+        "8192",
+        "--global-batch",
+        "8",
+    )
+    hf = fit(*long, "--trainer", "hf", "--states", "bf16", "--micro-batch", "8")
+    assert " loss=fused" in hf.out
+    assert "loss=chunked" not in hf.out, "it has no such loss"
+
+
+@pytest.mark.parametrize(
+    ("flags", "lack"),
+    [
+        (("--states", "bf16-moments"), "states bf16-moments; trainers with it: nemo, megatron,"),
+        (("--loss", "chunked"), "loss chunked; trainers with it: torchtune."),
+        (("--update-in-backward",), "update in the backward pass; trainers with it: torchtune."),
+        (("--optimizer", "paged_adamw"), "optimizer paged_adamw; trainers with it: deepspeed,"),
+    ],
+)
+def test_a_trainer_without_the_words_is_refused(
+    fit: Run, flags: tuple[str, ...], lack: str
+) -> None:
+    ran = fit(*LLAMA, "--cluster", "8xH100", "--trainer", "torchtitan", *flags)
+    assert (ran.code, lack in ran.err) == (2, True), ran.err
+
+
 def test_a_no_names_what_would_fit_and_its_price_in_time(fit: Run) -> None:
     ran = fit(*TOO_LARGE)
     assert (ran.code, "what would fit" in ran.out) == (1, True)
