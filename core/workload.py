@@ -166,6 +166,7 @@ class Workload:
         beside: name and bytes of other memory of each rank, whatever the layout.
         frozen_passes: other passes that each rank runs; a profile's seconds have it already.
         activation_factor: a layer's saved memory by a trace, over the formulas' value.
+        images: of a sample, which a tower in front of the model reads.
         sequences_per_sample: that the model is trained on, such as 2 of a pair of answers; the
             formulas of a known architecture read it.
     """
@@ -185,6 +186,7 @@ class Workload:
     frozen_passes: FrozenPasses | None = None
     activation_factor: float = 1.0
     sequences_per_sample: int = 1
+    images: int = 1
 
     @property
     def batch_tokens(self) -> int:
