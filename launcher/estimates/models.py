@@ -331,7 +331,7 @@ def _model_by_name(text: str) -> Architecture:
 
 def _build_architecture(shapes: Mapping[str, Any], name: str) -> Architecture:
     """Parts that are values already pass by."""
-    parts = {name: value for name, value in shapes.items() if is_dataclass(value)}
+    parts: dict[str, Any] = {k: v for k, v in shapes.items() if is_dataclass(v)}
     parts["kinds"] = shapes.get("kinds", ())
     numbers = {k: v for k, v in shapes.items() if k not in parts}
     try:
