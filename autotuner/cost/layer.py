@@ -30,6 +30,7 @@ from ..layers import (
     Product,
     attends,
     attention_products,
+    backward_passes,
     expert_products,
     indexer_flops,
     mlp_products,
@@ -449,7 +450,7 @@ def _state_core(
     wide = state_traffic_bytes(state) / inner.tensor_U
     moved = kernels.traffic_s(tokens * wide * kernels.widening, 6)
     forward = flops / rate + moved
-    return forward, 2.0 * forward, flops, np.zeros(len(tokens))
+    return forward, backward_passes(state) * forward, flops, np.zeros(len(tokens))
 
 
 def _indexer_core(

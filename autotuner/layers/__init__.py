@@ -38,6 +38,7 @@ from .products import (
     seen_keys,
 )
 from .states import (
+    backward_passes,
     kept_values,
     runs_on_vectors,
     state_flops,

@@ -77,6 +77,14 @@ def runs_on_vectors(state: StateMixer) -> bool:
     return state.form is StateForm.MAMBA1
 
 
+def backward_passes(state: StateMixer) -> float:
+    """Work of a recurrence's backward pass over its forward pass.
+
+    Mamba 2 makes convolution and states again, then two products for each (``ssd_combined.py``).
+    """
+    return 3.0 if state.form is StateForm.MAMBA2 else 2.0
+
+
 def state_traffic_bytes(state: StateMixer) -> float:
     """Bytes that the recurrence and its convolution move, in 16 bits."""
     projected = _MOVED_VALUES * (_VALUE_BYTES * (2 * state.keys + 2 * state.values))
