@@ -89,7 +89,7 @@ def text_type(kind: str) -> Mapping[str, Any] | None:
     return found
 
 
-def is_whole(kind: str) -> bool:
+def describes_type(kind: str) -> bool:
     """True if a row describes the type itself, not only its parts."""
     return "shapes" in _rows().get(kind, {})
 
@@ -143,11 +143,11 @@ def _value(given: object, scope: Mapping[str, Any]) -> Any:
     """A number of data, or the value of an expression."""
     if not isinstance(given, str):
         return given
-    return eval(_compiled(given), dict(_FUNCTIONS), scope)  # the syntax is ours, see _ALLOWED
+    return eval(_compile(given), dict(_FUNCTIONS), scope)  # the syntax is ours, see _ALLOWED
 
 
 @cache
-def _compiled(text: str) -> CodeType:
+def _compile(text: str) -> CodeType:
     tree = ast.parse(text, mode="eval")
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or isinstance(node, ast.Pow):

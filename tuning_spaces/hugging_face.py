@@ -17,7 +17,7 @@ import yaml
 
 from autoconf_launch.core import Architecture, ConfigError, DecodeError, RawConfig, nearest_known
 
-from .families import family_model, family_types, front_type, is_whole, text_type
+from .families import describes_type, family_model, family_types, front_type, text_type
 from .shapes import build_architecture, contradiction
 
 _USUAL = {
@@ -140,7 +140,7 @@ def is_hugging_face(config: RawConfig) -> bool:
 def is_known_type(config: RawConfig) -> bool:
     """True if the document's type can be read without its library."""
     kind = _kind(config.to_dict())
-    return kind in _TYPES or is_whole(kind)
+    return kind in _TYPES or describes_type(kind)
 
 
 def is_known_tower(document: Mapping[str, Any]) -> bool:
@@ -173,7 +173,7 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
     document = config.to_dict()
     if is_known_tower(document):
         return _behind_tower(document, name)
-    if is_whole(_kind(document)):
+    if describes_type(_kind(document)):
         found = family_model(document, _kind(document), name)
         if wrong := contradiction(found):
             raise ConfigError(f"{name} cannot be read: {wrong}.")
@@ -241,7 +241,8 @@ def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _defaults() -> dict[str, dict[str, Any]]:
     text = Path(__file__).with_name("hugging_face_defaults.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: dict[str, dict[str, Any]] = yaml.load(text, Loader=loader)
     return found
 
 

@@ -60,9 +60,9 @@ def why_refused(name: str) -> str | None:
 def known_model(name: str) -> Architecture | None:
     """The model of a name or an id; None if no table has it."""
     if own := _catalogue().spelled.get(_plain(name)):
-        return _models()[own]
+        return _build(own)
     model_id = _catalogue().spelled_ids.get(_plain(name))
-    return replace(_models()[model_ids()[model_id]], name=model_id) if model_id else None
+    return replace(_build(model_ids()[model_id]), name=model_id) if model_id else None
 
 
 def _plain(name: str) -> str:
@@ -70,23 +70,40 @@ def _plain(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A model by fields of ``Architecture``, or by keys of a type's ``config.json``."""
+
+    shapes: Mapping[str, Any]
+    kind: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Catalogue:
     """All models by name, and the names by id; both also as :func:`_plain` spells them."""
 
-    models: Mapping[str, Architecture]
+    models: Mapping[str, _Entry]
     ids: Mapping[str, str]
     spelled: Mapping[str, str]
     spelled_ids: Mapping[str, str]
     refused: Mapping[str, str]
 
 
-def _models() -> Mapping[str, Architecture]:
+def _models() -> Mapping[str, _Entry]:
     return _catalogue().models
 
 
 @cache
+def _build(name: str) -> Architecture:
+    entry = _models()[name]
+    if entry.kind is None:
+        return build_architecture(name, entry.shapes)
+    key = TYPE_KEYS[entry.kind[:1].isupper()]
+    return from_hugging_face(RawConfig({key: entry.kind, **entry.shapes}), name)
+
+
+@cache
 def _catalogue() -> _Catalogue:
-    models: dict[str, Architecture] = {}
+    models: dict[str, _Entry] = {}
     ids: dict[str, str] = {}
     refused: dict[str, str] = {}
     for path in sorted(_FOLDER.glob("*.yaml")):
@@ -96,14 +113,14 @@ def _catalogue() -> _Catalogue:
                 continue
             usual, kind = family.get("defaults", {}), family.get("type")
             own = {
-                name: _build(name, {**usual, **shapes}, kind)
+                name: _Entry(shapes={**usual, **shapes}, kind=kind)
                 for name, shapes in family["models"].items()
             }
             models |= own
             for alias, name in family.get("aliases", {}).items():
-                models[alias] = replace(own[name], name=alias)
+                models[alias] = own[name]
             for name, patterns in family.get("ids", {}).items():
-                ids |= {one: own[name].name for text in patterns.split() for one in _spell(text)}
+                ids |= {one: name for text in patterns.split() for one in _spell(text)}
     return _Catalogue(
         models=MappingProxyType(models),
         ids=MappingProxyType(ids),
@@ -111,13 +128,6 @@ def _catalogue() -> _Catalogue:
         spelled_ids={_plain(one): one for one in ids},
         refused=MappingProxyType(refused),
     )
-
-
-def _build(name: str, shapes: Mapping[str, Any], kind: str | None) -> Architecture:
-    """A model of a table: by fields of ``Architecture``, or as its ``config.json`` has them."""
-    if kind is None:
-        return build_architecture(name, shapes)
-    return from_hugging_face(RawConfig({TYPE_KEYS[kind[:1].isupper()]: kind, **shapes}), name)
 
 
 def _spell(pattern: str) -> Iterator[str]:
