@@ -66,10 +66,13 @@ from .model_spec import (
     Experts,
     GemmShape,
     Grade,
+    Indexer,
     LatentAttention,
+    LayerKind,
     MicroBatchTiming,
     ModelSpec,
     SplitPart,
+    StateForm,
     StateMixer,
     TracedPeak,
 )

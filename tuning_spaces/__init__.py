@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         INSTEAD,
         from_hugging_face,
         is_hugging_face,
+        is_known_tower,
         is_known_type,
         nearest_type,
         other_parts,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
         with_links,
     )
     from .models import (
-        build_architecture,
-        contradiction,
         known_model,
         model_ids,
         model_names,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         usual_of,
     )
     from .schema import SCHEMAS, schema_text
+    from .shapes import build_architecture, contradiction
     from .spaces import (
         DEFAULT_ORIGIN,
         EXTERNAL_RULES,
@@ -84,7 +84,8 @@ else:
             ),
             ".hints": "hint",
             ".hugging_face": (
-                "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
+                "INSTEAD from_hugging_face is_hugging_face is_known_tower is_known_type "
+                "nearest_type other_parts"
             ),
             ".fabrics": "fabric fabric_names",
             ".machines": (
@@ -92,8 +93,7 @@ else:
                 "with_links"
             ),
             ".models": (
-                "build_architecture contradiction known_model model_ids model_names "
-                "named_model nearest_model_id why_refused"
+                "known_model model_ids model_names named_model nearest_model_id why_refused"
             ),
             ".presets": "Preset preset preset_names",
             ".recommend_tables": (
@@ -101,6 +101,7 @@ else:
                 "published_speeds shipped_base_config tables usual_of"
             ),
             ".schema": "SCHEMAS schema_text",
+            ".shapes": "build_architecture contradiction",
             ".spaces": (
                 "DEFAULT_ORIGIN EXTERNAL_RULES BuiltinRules FamilyKnob KnobRules Section "
                 "SpaceKnob ZeroSearch default_families default_space given_knobs "

@@ -70,12 +70,8 @@ if TYPE_CHECKING:
     )
     from .layer import (
         Kernels,
-        Product,
-        attention_products,
         attention_times,
-        expert_products,
         layer_times,
-        mlp_products,
     )
     from .layout_columns import (
         ALL_LAYERS,
@@ -138,11 +134,6 @@ if TYPE_CHECKING:
     )
     from .weights import (
         active_parameters,
-        all_layers,
-        attention_kinds,
-        dense_layer_weights,
-        embedding_weights,
-        expert_layers,
         model_weights,
         parameters,
     )
@@ -169,10 +160,7 @@ else:
                 "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
                 "update_traffic_bytes"
             ),
-            ".layer": (
-                "Kernels Product attention_products attention_times expert_products "
-                "layer_times mlp_products"
-            ),
+            ".layer": ("Kernels attention_times layer_times"),
             ".layout_columns": (
                 "ALL_LAYERS OFFLOAD_CODES RECOMPUTE_CODES InnerLayouts LayoutColumns Stack "
                 "distinct stacks"
@@ -192,9 +180,6 @@ else:
             ".step": (
                 "MOST_HIDDEN StepParts beyond_backward_s profiled_step_parts reduction_passes"
             ),
-            ".weights": (
-                "active_parameters all_layers attention_kinds dense_layer_weights "
-                "embedding_weights expert_layers model_weights parameters"
-            ),
+            ".weights": ("active_parameters model_weights parameters"),
         },
     )

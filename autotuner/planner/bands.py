@@ -10,12 +10,13 @@ it, as predictions without a kind, a precision or an architecture have shown
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from autoconf_launch.core import Layout, Offload, Precision, Workload
+from autoconf_launch.core import Architecture, Layout, Offload, Precision, Workload
 
+from ..layers import uniform_parts
 from .search import Planned, Training
 
 _PRIOR_SETTINGS = 4.0
@@ -162,7 +163,21 @@ def time_band(workload: Workload, layout: Layout, gpu: str) -> StepBand:
     methods = [] if workload.weight_format is None else ["quantized weights"]
     if layout.offload is not Offload.NONE:
         methods.append("offload")
+    methods.extend(_unseen_parts(workload.architecture))
     return step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
+
+
+def _unseen_parts(model: Architecture) -> Iterator[str]:
+    """Parts of a model that no group of ``MEASURED_GROUPS`` has."""
+    kinds = uniform_parts(model)
+    if any(one.state is not None for one in kinds):
+        yield "layers with a state"
+    if model.front is not None:
+        yield "a tower in front of the text part"
+    if model.indexer is not None:
+        yield "attention to chosen keys"
+    if not model.vocabulary:
+        yield "models of images"
 
 
 def planned_band(training: Training, one: Planned) -> StepBand:

@@ -11,7 +11,14 @@ from functools import cache
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload, Precision, Recompute, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Offload,
+    Precision,
+    Recompute,
+    StateForm,
+    Workload,
+)
 
 from ..cost import (
     ALL_LAYERS,
@@ -23,6 +30,7 @@ from ..cost import (
     LayoutRule,
     TrainerChoice,
 )
+from ..layers import uniform_parts
 from ..space import Bools
 from .bands import gpu_architecture
 
@@ -92,7 +100,9 @@ def _is_megatrons(workload: Workload) -> bool:
     model = workload.model
     if not isinstance(model, Architecture):
         return False
-    return model.causal and not model.encoder_layers and model.state is None
+    is_decoder = model.causal and not model.encoder_layers and model.front is None
+    states = [one.state for one in uniform_parts(model) if one.state is not None]
+    return is_decoder and all(state.form is StateForm.MAMBA2 for state in states)
 
 
 @cache

@@ -362,6 +362,8 @@ def check_workload(workload: Workload, cluster: ClusterSpec) -> None:
             "trained; give --lora-rank, such as 16, or omit --weights."
         )
     model, tokens = workload.model, workload.sequence_length
+    if isinstance(model, Architecture) and model.encoder_layers:
+        tokens = workload.decoder_sequence_length or tokens
     if isinstance(model, Architecture) and 0 < model.positions < tokens:
         raise ConfigError(
             f"{model.name} has {model.positions:,} learned positions, so a sequence of "

@@ -18,7 +18,6 @@ from autoconf_launch.autotuner.cost import (
     Remedy,
     TrainerChoice,
     Verdict,
-    all_layers,
     broken_rule,
     can_split_sequence,
     estimate,
@@ -26,6 +25,9 @@ from autoconf_launch.autotuner.cost import (
     parameters,
     remedies,
     verdict,
+)
+from autoconf_launch.autotuner.layers import (
+    all_layers,
 )
 from autoconf_launch.autotuner.mixed import given_stages
 from autoconf_launch.autotuner.planner import (
