@@ -25,9 +25,12 @@ if TYPE_CHECKING:
         other_parts,
     )
     from .machines import (
+        FP32_REACHED,
+        REACHED,
         accelerator_names,
         known_accelerator,
         machine,
+        node_machine,
         unknown_gpu,
         unrated_machine,
         with_links,
@@ -86,8 +89,8 @@ else:
                 "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
             ),
             ".machines": (
-                "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
-                "with_links"
+                "FP32_REACHED REACHED accelerator_names known_accelerator machine node_machine "
+                "unknown_gpu unrated_machine with_links"
             ),
             ".models": (
                 "build_architecture contradiction known_model model_ids model_names "

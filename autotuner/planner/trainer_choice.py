@@ -35,7 +35,7 @@ _KINDS = {
     "ep": "expert_C",
 }
 """Kinds of parallelism besides data parallelism, by their flags."""
-_DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
+_DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-", "M1-", "M2-", "M3-", "M4-")
 """GPUs of desktops and workstations, on which no published table has a run of Megatron."""
 _MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
 
