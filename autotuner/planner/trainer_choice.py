@@ -22,6 +22,7 @@ from ..cost import (
     LayoutColumns,
     LayoutRule,
     TrainerChoice,
+    has_even_pieces,
 )
 from ..space import Bools
 from .bands import gpu_architecture
@@ -120,6 +121,12 @@ def trainer_rules(has: Abilities) -> tuple[LayoutRule, ...]:
             lambda x, a, _: (x.tensor_C * x.context_C == 1) | among(has.zero_beside_tensor, x),
         ),
         ("offload", "offload_C", "offload", lambda x, a, _: np.isin(x.offload_C, away)),
+        (
+            "layout",
+            "virtual_C",
+            "vpp",
+            lambda x, a, _: has_even_pieces(x, a) | ("layout" in has.parallel),
+        ),
         ("recompute", "recompute_C", "recompute", lambda x, a, _: np.isin(x.recompute_C, kinds)),
         (
             "layers",

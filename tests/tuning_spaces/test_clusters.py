@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from autoconf_launch.autotuner.cost import Machine
-from autoconf_launch.core import ClusterSpec, ConfigError, RawConfig
+from autoconf_launch.core import ClusterSpec, ConfigError, Device, Node, RawConfig
 from autoconf_launch.launcher.cli import main
 from autoconf_launch.launcher.estimates import machine_of
 from autoconf_launch.tuning_spaces import (
@@ -16,6 +16,7 @@ from autoconf_launch.tuning_spaces import (
     machine,
     parse_cluster,
     usable_bytes,
+    with_network_of,
 )
 from autoconf_launch.tuning_spaces.clusters import NodeGroup
 
@@ -159,6 +160,13 @@ def test_measured_rates_replace_those_of_a_row() -> None:
     assert ours.accelerator.reached == pytest.approx(600 / 989)
     assert replace(ours.accelerator, reached=usual.accelerator.reached) == usual.accelerator
     assert replace(ours, accelerator=usual.accelerator, physics=usual.physics) == usual
+
+
+def test_a_host_gets_the_rates_of_its_description() -> None:
+    file = cluster_of_document(document({**X9, "gpus": 1, "reached_tflops": 300}))
+    host = Node(host="here", devices=(Device(name="X9", memory_bytes=60 << 30),))
+    found = with_network_of(file, ClusterSpec(nodes=(host,)))
+    assert machine_of(found).accelerator.reached == 0.75
 
 
 @pytest.mark.parametrize(
