@@ -27,9 +27,12 @@ if TYPE_CHECKING:
         other_parts,
     )
     from .machines import (
+        FP32_REACHED,
+        REACHED,
         accelerator_names,
         known_accelerator,
         machine,
+        node_machine,
         unknown_gpu,
         unrated_machine,
         with_links,
@@ -89,8 +92,8 @@ else:
             ),
             ".fabrics": "fabric fabric_names",
             ".machines": (
-                "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
-                "with_links"
+                "FP32_REACHED REACHED accelerator_names known_accelerator machine node_machine "
+                "unknown_gpu unrated_machine with_links"
             ),
             ".models": (
                 "known_model model_ids model_names named_model nearest_model_id why_refused"

@@ -90,6 +90,8 @@ if TYPE_CHECKING:
         Stages,
         StageSends,
         broken_rule,
+        can_cut,
+        has_even_pieces,
         rows_obeying,
     )
     from .memory import (
@@ -165,7 +167,10 @@ else:
                 "ALL_LAYERS OFFLOAD_CODES RECOMPUTE_CODES InnerLayouts LayoutColumns Stack "
                 "distinct stacks"
             ),
-            ".layout_rules": "RULES Keep LayoutRule Stages StageSends broken_rule rows_obeying",
+            ".layout_rules": (
+                "RULES Keep LayoutRule Stages StageSends broken_rule can_cut has_even_pieces "
+                "rows_obeying"
+            ),
             ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",
             ".predictions": (

@@ -80,7 +80,8 @@ class Abilities:
 
     Attributes:
         parallel: kinds besides data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
-            ``uneven``: a separate micro-batch size for each data-parallel rank.
+            ``uneven``: a separate micro-batch size for each data-parallel rank; ``layout``: any
+            number of layers on each virtual stage.
         zero: each ZeRO stage with the code's own name for it.
         zero_in_pipelines: ZeRO stages that it combines with pipelines.
         zero_beside_tensor: ZeRO stages that it combines with tensor or context parallelism.

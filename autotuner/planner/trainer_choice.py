@@ -29,6 +29,7 @@ from ..cost import (
     LayoutColumns,
     LayoutRule,
     TrainerChoice,
+    has_even_pieces,
 )
 from ..layers import uniform_parts
 from ..space import Bools
@@ -43,7 +44,7 @@ _KINDS = {
     "ep": "expert_C",
 }
 """Kinds of parallelism besides data parallelism, by their flags."""
-_DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
+_DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-", "M1-", "M2-", "M3-", "M4-")
 """GPUs of desktops and workstations, on which no published table has a run of Megatron."""
 _MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
 
@@ -139,6 +140,12 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
             lambda x, a, _: (x.tensor_C * x.context_C == 1) | among(has.zero_beside_tensor, x),
         ),
         ("offload", "offload_C", "offload", lambda x, a, _: np.isin(x.offload_C, away)),
+        (
+            "layout",
+            "virtual_C",
+            "vpp",
+            lambda x, a, _: has_even_pieces(x, a) | ("layout" in has.parallel),
+        ),
         ("recompute", "recompute_C", "recompute", lambda x, a, _: np.isin(x.recompute_C, kinds)),
         (
             "layers",
