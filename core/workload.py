@@ -290,6 +290,7 @@ class Workload:
         states, gradients, loss, dispatcher: as requested; None: the trainer's.
         updates_in_backward: each weight is updated as soon as its gradient is there, which is
             then freed.
+        images: of a sample, which a tower in front of the model reads.
         sequences_per_sample: that the model is trained on, such as 2 of a pair of answers; the
             formulas of a known architecture read it.
     """
@@ -314,6 +315,7 @@ class Workload:
     gradients: GradientSum | None = None
     loss: Loss | None = None
     updates_in_backward: bool = False
+    images: int = 1
 
     @property
     def batch_tokens(self) -> int:

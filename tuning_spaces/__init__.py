@@ -21,21 +21,23 @@ if TYPE_CHECKING:
         INSTEAD,
         from_hugging_face,
         is_hugging_face,
+        is_known_tower,
         is_known_type,
         nearest_type,
         other_parts,
     )
     from .machines import (
+        FP32_REACHED,
+        REACHED,
         accelerator_names,
         known_accelerator,
         machine,
+        node_machine,
         unknown_gpu,
         unrated_machine,
         with_links,
     )
     from .models import (
-        build_architecture,
-        contradiction,
         known_model,
         model_ids,
         model_names,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         usual_of,
     )
     from .schema import SCHEMAS, schema_text
+    from .shapes import build_architecture, contradiction
     from .spaces import (
         DEFAULT_ORIGIN,
         EXTERNAL_RULES,
@@ -84,16 +87,16 @@ else:
             ),
             ".hints": "hint",
             ".hugging_face": (
-                "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
+                "INSTEAD from_hugging_face is_hugging_face is_known_tower is_known_type "
+                "nearest_type other_parts"
             ),
             ".fabrics": "fabric fabric_names",
             ".machines": (
-                "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
-                "with_links"
+                "FP32_REACHED REACHED accelerator_names known_accelerator machine node_machine "
+                "unknown_gpu unrated_machine with_links"
             ),
             ".models": (
-                "build_architecture contradiction known_model model_ids model_names "
-                "named_model nearest_model_id why_refused"
+                "known_model model_ids model_names named_model nearest_model_id why_refused"
             ),
             ".presets": "Preset preset preset_names",
             ".recommend_tables": (
@@ -101,6 +104,7 @@ else:
                 "published_speeds shipped_base_config tables usual_of"
             ),
             ".schema": "SCHEMAS schema_text",
+            ".shapes": "build_architecture contradiction",
             ".spaces": (
                 "DEFAULT_ORIGIN EXTERNAL_RULES BuiltinRules FamilyKnob KnobRules Section "
                 "SpaceKnob ZeroSearch default_families default_space given_knobs "

@@ -70,12 +70,8 @@ if TYPE_CHECKING:
     )
     from .layer import (
         Kernels,
-        Product,
-        attention_products,
         attention_times,
-        expert_products,
         layer_times,
-        mlp_products,
     )
     from .layout_columns import (
         ALL_LAYERS,
@@ -94,6 +90,8 @@ if TYPE_CHECKING:
         Stages,
         StageSends,
         broken_rule,
+        can_cut,
+        has_even_pieces,
         rows_obeying,
     )
     from .memory import (
@@ -138,11 +136,6 @@ if TYPE_CHECKING:
     )
     from .weights import (
         active_parameters,
-        all_layers,
-        attention_kinds,
-        dense_layer_weights,
-        embedding_weights,
-        expert_layers,
         model_weights,
         parameters,
     )
@@ -169,15 +162,15 @@ else:
                 "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
                 "update_traffic_bytes"
             ),
-            ".layer": (
-                "Kernels Product attention_products attention_times expert_products "
-                "layer_times mlp_products"
-            ),
+            ".layer": ("Kernels attention_times layer_times"),
             ".layout_columns": (
                 "ALL_LAYERS OFFLOAD_CODES RECOMPUTE_CODES InnerLayouts LayoutColumns Stack "
                 "distinct stacks"
             ),
-            ".layout_rules": "RULES Keep LayoutRule Stages StageSends broken_rule rows_obeying",
+            ".layout_rules": (
+                "RULES Keep LayoutRule Stages StageSends broken_rule can_cut has_even_pieces "
+                "rows_obeying"
+            ),
             ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",
             ".predictions": (
@@ -192,9 +185,6 @@ else:
             ".step": (
                 "MOST_HIDDEN StepParts beyond_backward_s profiled_step_parts reduction_passes"
             ),
-            ".weights": (
-                "active_parameters all_layers attention_kinds dense_layer_weights "
-                "embedding_weights expert_layers model_weights parameters"
-            ),
+            ".weights": ("active_parameters model_weights parameters"),
         },
     )

@@ -1,8 +1,5 @@
 """Bytes that a micro-batch holds until its backward pass.
 
-The profile run looks at the bare model, so traced and measured activations are without
-recomputation; rows that recompute are scaled by the ratio that the blocks give.
-
 Every kind has a ``split`` part, shared by the tensor-parallel ranks, and a ``whole`` part, which
 only sequence parallelism shares. All numbers depend only on the model and the training, so they
 are computed once for any number of candidates.
@@ -23,69 +20,34 @@ from functools import lru_cache
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Framework, ModelSpec, Recompute, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Framework,
+    Recompute,
+    StateMixer,
+    Workload,
+)
 
+from ..layers import (
+    attends,
+    attention_kinds,
+    crosses,
+    has_mixer,
+    kept_values,
+    uniform_parts,
+)
 from ..space import Floats
-from .kernel_times import Line, fit_line
-from .layout_columns import FULL, LayoutColumns, broadcast_sum
+from .layout_columns import FULL, LayoutColumns, broadcast_sum, front_workload
 from .layout_rules import Stages
 from .software import eager_copies, keeps_gate, loss_bytes, repeats_modules
-from .weights import ModelWeights, attention_kinds
+from .weights import ModelWeights
 
-_NOTHING = Line(0.0, 0.0)
-SECOND_MICRO_BATCH = "accumulation"
-"""The traced phase of a micro-batch whose gradients are added to earlier gradients."""
 _MASK_BYTES = 1
 _SUM_BYTES = 4
 _TOKEN_BYTES = 8
 _UNITS_ON_DEVICE = 2.0
 """Layers whose offloaded activations are on the GPU: one computes while another moves
 (github.com/pytorch/torchtune torchtune/training/_activation_offloading.py, two streams)."""
-
-
-def activation_line(
-    spec: ModelSpec, *, rest_bytes: float, gradient_bytes: float, logits: Line
-) -> Line:
-    """Bytes at the fullest moment without recomputation, over the samples of a micro-batch.
-
-    Traced peaks are preferred to measured bytes, these to the sum over blocks; NaN if none is
-    known. The fixed part does not depend on samples, such as weights that autocast has cast.
-
-    Args:
-        spec: the model.
-        rest_bytes: weights and optimizer state of the unsharded model, which traced peaks
-            include.
-        gradient_bytes: its gradients, which the phases after "forward" include too.
-        logits: bytes that are counted separately but are in the peaks of these phases.
-    """
-    if spec.traced_peaks:
-        lines = [
-            _beyond(_phase(spec, phase), rest_bytes)
-            if phase == "forward"
-            else _beyond(_phase(spec, phase), rest_bytes + gradient_bytes, logits)
-            for phase in _full_phases(spec)
-        ]
-        return Line(max(line.fixed for line in lines), max(line.each for line in lines))
-    measured = [(t.micro_batch, float(t.activation_bytes)) for t in spec.timings]
-    if any(seen for _, seen in measured):
-        return fit_line(measured)
-    return Line(0.0, spec.activation_bytes_per_sample or np.nan)
-
-
-def _full_phases(spec: ModelSpec) -> list[str]:
-    """Phases with all gradients: a second micro-batch if one was traced."""
-    phases = dict.fromkeys(peak.phase for peak in spec.traced_peaks)
-    return [SECOND_MICRO_BATCH] if SECOND_MICRO_BATCH in phases else [*phases]
-
-
-def _phase(spec: ModelSpec, phase: str) -> Line:
-    return fit_line(
-        [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
-    )
-
-
-def _beyond(line: Line, fixed: float, apart: Line = _NOTHING) -> Line:
-    return Line(max(0.0, line.fixed - fixed), max(0.0, line.each - apart.each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +96,17 @@ def layer_activations(
     attentions = 2 if crossed else 1
     product_bytes = _product_bytes(workload, framework)
     norm_bytes, cast_bytes, _ = eager_copies(workload)
-    norms = Split(whole=(attentions + 1) * a.hidden * norm_bytes)
     cast = Split(whole=a.hidden * cast_bytes)  # of an input that several products read
-    masks = (attentions + 1) * a.hidden * _MASK_BYTES
+    parts = attentions * has_mixer(a) + (sparse or a.ffn > 0)
+    norms = Split(whole=parts * a.hidden * norm_bytes)
+    masks = parts * a.hidden * _MASK_BYTES
+    mlp = _mlp(workload, a.ffn, product_bytes) + cast if a.ffn else Split()
+    attention = _attention(workload, product_bytes) + (cast.times(2) if a.heads else Split())
     return LayerActivations(
         norms=norms,
-        attention=(_attention(workload, product_bytes) + cast + cast).times(attentions),
-        scores=_scores(workload).times(attentions),
-        mlp=_experts(workload, product_bytes)
-        if sparse
-        else _mlp(workload, a.ffn, product_bytes) + cast,
+        attention=attention.times(attentions),
+        scores=_scores(workload).times(attentions) if a.heads else Split(),
+        mlp=_experts(workload, product_bytes) if sparse else mlp,
         dropout=Split(whole=masks) if workload.software.dropout else Split(),
         adapters=_between_adapters(workload, sparse=sparse).times(attentions),
     )
@@ -175,6 +138,8 @@ def selective_activations(
             return _without_modules(workload, framework, every, sparse=sparse)
         return replace(every, scores=Split())
     size, attentions = workload.precision.value_bytes, 2 if crossed else 1
+    if not a.heads or (a.state is not None and a.state.beside):
+        return LayerActivations(norms=every.norms, attention=every.attention, mlp=every.mlp)
     queries, keys, values = _widths(a)
     # of q, k, v, out, gate, up, down the 1st, 3rd, 5th and 7th; of qkv, out, up, down two
     products = queries + values if a.gated else queries + keys + values
@@ -233,18 +198,22 @@ def _attention(workload: Workload, product_bytes: float) -> Split:
     """The mean of all kinds of layers."""
     total = Split()
     for share, one in attention_kinds(workload.architecture):
-        total = total + _attention_of(one, workload, product_bytes).times(share)
+        if one.state is not None:
+            total = total + _state_of(one, one.state, workload, product_bytes).times(share)
+        if attends(one):
+            total = total + _attention_of(one, workload, product_bytes).times(share)
     return total
 
 
-def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
-    """The input of the projections; queries, keys, values; the output, which a product reads.
+def _state_of(
+    a: Architecture, state: StateMixer, workload: Workload, product_bytes: float
+) -> Split:
+    split = kept_values(state) * workload.precision.value_bytes
+    return Split(whole=0.0 if attends(a) else a.hidden * product_bytes, split=split)
 
-    A state's inputs are kept before and after their convolution, besides gate and output.
-    """
-    if (state := a.state) is not None:
-        wide = 2 * (2 * state.keys + state.values) + 2 * state.values
-        return Split(whole=a.hidden * product_bytes, split=wide * workload.precision.value_bytes)
+
+def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
+    """The input of the projections; queries, keys, values; the output, which a product reads."""
     size = workload.precision.value_bytes
     queries, keys, values = _widths(a)
     sums = a.heads * _SUM_BYTES if workload.software.flash_attention else 0
@@ -301,12 +270,12 @@ def _experts(workload: Workload, product_bytes: float) -> Split:
     a = workload.architecture
     assert a.experts is not None
     size, experts = workload.precision.value_bytes, a.experts
-    copies = experts.per_token * workload.capacity_factor
+    copies, width = experts.per_token * workload.capacity_factor, experts.width or a.hidden
     results = 0 if repeats_modules(workload.software) else size
     one = _mlp(workload, experts.ffn, product_bytes)
     routed = Split(split=one.split).times(copies)
     moved = Split(
-        whole=copies * a.hidden * (product_bytes + results) + experts.count * 2 * _SUM_BYTES
+        whole=copies * width * (product_bytes + results) + experts.count * 2 * _SUM_BYTES
     )
     shared = one.times(experts.shared) if experts.shared else Split(whole=one.whole)
     return routed + moved + shared
@@ -356,8 +325,9 @@ class ActivationBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Equal layers in a row, and how many of them a stage has."""
+    """Equal layers of a training, and how many of them a stage has."""
 
+    workload: Workload
     sparse: bool
     crossed: bool
     here_SC: Floats
@@ -390,7 +360,7 @@ def activation_bytes(
     def of_kind(kind: str) -> Floats:
         total = np.zeros(())
         for run, held_SC in zip(runs, held, strict=True):
-            whole, split = _by_kind(workload, (run.sparse, run.crossed), kind)
+            whole, split = _by_kind(run.workload, (run.sparse, run.crossed), kind)
             if whole.any() or split.any():
                 each_C = whole[kind_C] * whole_C + split[kind_C] * split_C
                 total = total + held_SC * each_C
@@ -402,6 +372,7 @@ def activation_bytes(
         gathered = share_SC * stages.count_SC * beyond_C
     logits_SC = np.asarray(stages.is_last_SC * loss_bytes(columns, workload, tokens_C))
     working_C = working_bytes(workload, weights, columns, stages)
+    front_C = _front_bytes(columns, workload) if a.front else 0.0
     masks = a.hidden * _MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
@@ -413,7 +384,7 @@ def activation_bytes(
         inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * eager_copies(workload)[2]),
         embedding_SC=stages.is_first_SC
         * waiting_SC
-        * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C),
+        * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C + front_C),
         logits_SC=logits_SC,
         working_SC=np.maximum(0.0, working_C - logits_SC),
     )
@@ -428,17 +399,37 @@ def _cells(workload: Workload, columns: LayoutColumns) -> tuple[Floats, Floats, 
 
 def _runs(workload: Workload, weights: ModelWeights, stages: Stages) -> list[_Run]:
     a = workload.architecture
-    crossed, first = a.encoder_layers > 0, 0
-    runs = []
-    for number, sparse, crosses in (
+    crossed, first, runs = crosses(a), 0, []
+    if a.kinds:
+        for one in uniform_parts(a):
+            here_SC = stages.count_SC * (one.layers / a.layers)
+            own = replace(workload, model=one)
+            runs.append(_Run(own, one.experts is not None, crossed, here_SC))
+        return runs
+    for number, sparse, crossed_here in (
         (weights.encoder_layers, False, False),
         (weights.dense_layers, False, crossed),
         (weights.repeated_layers, a.experts is not None, crossed),
     ):
         if number:
-            runs.append(_Run(sparse, crosses, stages.layers_between(first, first + number)))
+            here_SC = stages.layers_between(first, first + number)
+            runs.append(_Run(workload, sparse, crossed_here, here_SC))
         first += number
     return runs
+
+
+def _front_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
+    """Activations that a tower in front keeps of a micro-batch; context ranks repeat it."""
+    tower, kind_C = front_workload(workload), columns.recompute_C
+    images_C = columns.micro_batch_C * (workload.images * tower.sequence_length)
+    size = tower.architecture.hidden * workload.precision.value_bytes
+    total: Floats | float = 0.0
+    for one in uniform_parts(tower.architecture):
+        own = replace(tower, model=one)
+        whole, split = _by_kind(own, (one.experts is not None, False), "total")
+        each_C = whole[kind_C] + split[kind_C] / columns.tensor_C
+        total = total + one.layers * np.where(kind_C == FULL, size, each_C)
+    return np.asarray(total * images_C)
 
 
 def _recomputed_layers(columns: LayoutColumns, count_SC: Floats) -> Floats:
@@ -491,7 +482,7 @@ def working_bytes(
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     largest: Floats | float = 0.0
     for run in _runs(workload, weights, stages):
-        whole, split = _again_by_kind(workload, (run.sparse, run.crossed))
+        whole, split = _again_by_kind(run.workload, (run.sparse, run.crossed))
         one_C = whole[kind_C] * whole_C + split[kind_C] * split_C
         largest = np.maximum(largest, one_C)
     hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes

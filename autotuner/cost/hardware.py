@@ -79,6 +79,8 @@ class Accelerator:
             None if ``reached`` and the clock give it.
         attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
             holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
+        assumed: keys of a cluster file for measured rates, for which it has no value and our
+            tables have none either.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Accelerator:
     power_limited: float | None = None
     attention: float | None = None
     attention_backward: float | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def is_cpu(self) -> bool:

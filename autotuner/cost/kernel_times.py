@@ -24,23 +24,32 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats, Ints
-from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
-from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
-from .layer import Kernels
-from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns, stacks
-from .model_state import state_format, trained_share
-from .software import UPDATE_PASSES, is_compiled
-from .weights import (
+from ..layers import (
     all_layers,
+    attends,
     attention_kinds,
-    dense_layer_weights,
     embedding_weights,
     expert_layers,
     expert_weights,
-    perceptron_weights,
-    shared_weights,
+    layer_bodies,
+    seen_keys,
+    token_body,
 )
+from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats
+from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
+from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
+from .layer import Kernels
+from .layout_columns import (
+    FULL,
+    RECOMPUTE_CODES,
+    InnerLayouts,
+    LayoutColumns,
+    front_workload,
+    stacks,
+)
+from .model_state import state_format, trained_share
+from .software import UPDATE_PASSES, is_compiled
+from .weights import Line, fit_line, parameters
 
 _WORK = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 1.05, Recompute.FULL: 4 / 3}
 """Work of forward and backward over that without recomputation: a full one repeats the forward
@@ -170,12 +179,10 @@ def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
 def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     """Weights of the fullest rank before data-parallel sharding."""
     model = workload.architecture
-    sparse = expert_layers(model)
-    body = (all_layers(model) - sparse) * dense_layer_weights(model) / layouts.pipeline_C
-    if model.experts is not None:
-        body = body + sparse * shared_weights(model, model.experts) / layouts.pipeline_C
+    body = sum(one / layouts.pipeline_C for one in layer_bodies(model))
     alone = 1 if model.tied_embeddings else 2
     ends = np.where(layouts.pipeline_C > 1, 1, alone) * embedding_weights(model)
+    ends = ends + (0 if model.front is None else parameters(model.front))
     return np.asarray((body + ends) / layouts.tensor_C + routed_weights(layouts, workload))
 
 
@@ -199,35 +206,6 @@ def updated_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     shards = np.where(layouts.zero_stage_C >= 1, layouts.expert_shards_C, 1)
     more = layouts.optimizer_shards_C / shards - 1.0
     return np.asarray(weights + routed_weights(layouts, workload) * more)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """``fixed + each * x``, neither of them negative."""
-
-    fixed: float
-    each: float
-
-    def at(self, x_C: Ints | Floats) -> Floats:
-        """Values at several places."""
-        return np.asarray(self.fixed + self.each * x_C, np.float64)
-
-
-def fit_line(points: Sequence[tuple[int, float]]) -> Line:
-    """Least squares with both parts kept at zero or above.
-
-    A single place gives a line through the origin.
-    """
-    x, y = np.array(points, dtype=np.float64).T
-    through_origin = Line(0.0, float(x @ y / (x @ x)))
-    if len(set(x)) < 2:
-        return through_origin
-    from_mean = x - x.mean()
-    each = float(from_mean @ y / (from_mean @ from_mean))
-    fixed = float(y.mean() - each * x.mean())
-    if each < 0:
-        return Line(float(y.mean()), 0.0)
-    return Line(fixed, each) if fixed >= 0 else through_origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,20 +376,23 @@ def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -
 
 
 def forward_flops_per_token(workload: Workload) -> float:
-    """Products of one token's forward pass; attention looks back over half the sequence."""
+    """Products of one token's forward pass; attention looks back over half the sequence.
+
+    The products of a tower in front are shared out over the tokens.
+    """
     model = workload.architecture
-    sparse = expert_layers(model)
-    body = (all_layers(model) - sparse) * dense_layer_weights(model)
-    if model.experts is not None:
-        chosen = model.experts.per_token * perceptron_weights(model, model.experts.ffn)
-        body += sparse * (shared_weights(model, model.experts) + chosen)
     scores = 0.0
     for share, one in attention_kinds(model):
-        if one.state is None:
-            keys = min(workload.sequence_length, one.window or workload.sequence_length)
+        if attends(one):
+            keys = seen_keys(one, workload.sequence_length)
             seen = keys / 2 if model.causal else keys
-            scores += 4.0 * share * all_layers(model) * seen * model.heads * model.head
-    return 2.0 * (body + model.vocabulary * model.hidden) + scores
+            seen += one.cross_tokens
+            scores += 4.0 * share * all_layers(model) * seen * one.heads * one.head
+    if model.front is not None:
+        tower = front_workload(workload)
+        images = workload.images * tower.sequence_length / workload.sequence_length
+        scores += images * forward_flops_per_token(tower)
+    return 2.0 * (token_body(model) + model.vocabulary * model.hidden) + scores
 
 
 def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:

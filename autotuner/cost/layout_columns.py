@@ -16,6 +16,7 @@ import numpy as np
 
 from autoconf_launch.core import ALL_LAYERS, Candidate, Layout, Offload, Recompute, Workload
 
+from ..layers import has_mixer
 from ..space import ABSENT, RECOMPUTE_LAYERS, Bools, CandidateTable, Floats, Ints
 
 RECOMPUTE_CODES = {kind: code for code, kind in enumerate(Recompute)}
@@ -354,12 +355,19 @@ class Stack:
         """Attentions of a layer: to its own tokens, and to an encoder's."""
         return 2 if self.cross_tokens else 1
 
+    @property
+    def joins(self) -> float:
+        """Sums over tensor ranks in a pass: one after each attention or state and each MLP."""
+        model = self.workload.architecture
+        has_mlp = model.ffn > 0 or model.experts is not None
+        return float(has_mlp) + self.attentions * has_mixer(model)
+
 
 def stacks(workload: Workload) -> tuple[Stack, ...]:
     """An encoder and a decoder, each with its share of the layers; other models are one stack."""
     model = workload.architecture
     if not model.encoder_layers:
-        return (Stack(share=1.0, workload=workload),)
+        return (Stack(share=1.0, workload=workload, cross_tokens=model.cross_tokens),)
     decoded = workload.decoder_sequence_length or workload.sequence_length
     share = model.encoder_layers / (model.encoder_layers + model.layers)
     one = replace(workload, decoder_sequence_length=None)
@@ -370,6 +378,15 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
             workload=replace(one, sequence_length=decoded),
             cross_tokens=workload.sequence_length,
         ),
+    )
+
+
+def front_workload(workload: Workload) -> Workload:
+    """The training of the tower in front of a model: a sample is an image."""
+    tower = workload.architecture.front
+    assert tower is not None
+    return replace(
+        workload, model=tower, sequence_length=tower.tokens or 1, decoder_sequence_length=None
     )
 
 

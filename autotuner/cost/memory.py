@@ -25,14 +25,16 @@ from autoconf_launch.core import (
     Workload,
 )
 
+from ..layers import (
+    largest_matrix,
+)
 from ..space import Bools, CandidateTable, Floats, Ints
 from .activations import (
     ActivationBytes,
     activation_bytes,
-    activation_line,
     working_bytes,
 )
-from .kernel_times import Line, profiled_model
+from .kernel_times import profiled_model
 from .layout_columns import LayoutColumns, broadcast_sum
 from .layout_rules import Stages, in_flight, pipeline_buffer_bytes, stages_of_peak
 from .model_state import (
@@ -49,10 +51,11 @@ from .model_state import (
     update_bytes,
 )
 from .weights import (
+    Line,
+    activation_line,
     covered_rows,
     fsdp_gathered_bytes,
     held_activations,
-    largest_matrix,
     model_weights,
 )
 
@@ -145,10 +148,8 @@ def memory_parts(
 ) -> MemoryParts:
     """All parts for each row, of its fullest stage; NaN if no formula covers row or model.
 
-    Args:
-        table: the candidates.
-        workload: a profiled model, its optimizer and precision.
-        foreach: the optimizer updates all weights at once, as torch does on GPUs.
+    If ``foreach``, the optimizer updates all weights of the profiled model at once, as torch does
+    on GPUs.
     """
     return rank_memory(table, workload, foreach=foreach).parts
 

@@ -30,6 +30,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
+from ..layers import crosses, embedding_weights, largest_matrix, state_products, uniform_parts
 from ..space import Bools, CandidateTable, Floats, Ints
 from .layout_columns import LayoutColumns
 from .layout_rules import Stages
@@ -37,9 +38,8 @@ from .weights import (
     LayerWeights,
     ModelWeights,
     StagePieces,
-    embedding_weights,
-    largest_matrix,
     layer_matrices,
+    mean_layer,
     model_weights,
 )
 
@@ -193,26 +193,38 @@ def _unfrozen(layer: LayerWeights, frozen: frozenset[FrozenPart]) -> LayerWeight
 
 
 def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights:
-    def of(*, sparse: bool, crossed: bool) -> LayerWeights:
-        queries, keys = a.heads * a.head, a.kv_heads * a.head
-        attention = 2 * rank * (2 * a.hidden + queries + keys) * (2 if crossed else 1)
-        matrices = 3 if a.gated else 2
-        experts = a.experts if sparse else None
-        ffn = experts.ffn if experts else a.ffn
-        mlp = rank * (a.hidden + ffn) * matrices
-        return LayerWeights(
-            attention=attention,
-            mlp=mlp * experts.shared if experts else mlp,
-            experts=mlp * experts.count if experts else 0,
-            whole=0,
-        )
-
-    crossed = a.encoder_layers > 0
+    crossed = crosses(a)
+    parts = [
+        (one.layers, _adapter(one, rank, sparse=one.experts is not None, crossed=crossed))
+        for one in uniform_parts(a)
+    ]
+    repeated, spare = mean_layer(parts, a.layers)
     return replace(
         weights.in_layers(),
-        encoder=of(sparse=False, crossed=False),
-        dense=of(sparse=False, crossed=crossed),
-        repeated=of(sparse=a.experts is not None, crossed=crossed),
+        encoder=_adapter(a, rank, sparse=False, crossed=False),
+        dense=_adapter(a, rank, sparse=False, crossed=crossed),
+        repeated=repeated,
+        spare=spare,
+    )
+
+
+def _adapter(a: Architecture, rank: int, *, sparse: bool, crossed: bool) -> LayerWeights:
+    attention = 0
+    if a.heads:
+        queries, keys = a.heads * a.head, a.kv_heads * a.head
+        attention = 2 * rank * (2 * a.hidden + queries + keys) * (2 if crossed else 1)
+    elif a.state is not None:
+        pairs = state_products(a.hidden, a.state)
+        attention = rank * sum(round(n + k) for n, k in pairs)
+    matrices = 3 if a.gated else 2
+    experts = a.experts if sparse else None
+    mlp = rank * (a.hidden + a.ffn) * matrices if a.ffn else 0
+    routed = 0
+    if experts is not None:
+        mlp = rank * (a.hidden + experts.ffn) * matrices * experts.shared
+        routed = rank * ((experts.width or a.hidden) + experts.ffn) * matrices * experts.count
+    return LayerWeights(
+        attention=a.streams * attention, mlp=a.streams * mlp, experts=routed, whole=0
     )
 
 

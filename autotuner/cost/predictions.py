@@ -37,7 +37,6 @@ from ..space import (
     degree_rule,
     tokens_for_sequence,
 )
-from .activations import SECOND_MICRO_BATCH
 from .fitting import host_bytes, uses_host
 from .hardware import Accelerator, Machine, Network, is_plain_fp32, reached_flops_per_s
 from .kernel_times import (
@@ -61,7 +60,7 @@ from .memory import (
     rank_memory,
 )
 from .step import profiled_step_parts, step_parts, step_seconds
-from .weights import covered_rows
+from .weights import SECOND_MICRO_BATCH, covered_rows
 
 if TYPE_CHECKING:
     from ..space import SearchSpace  # its settings take long to import, and plan has none

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.core import (
     RUNTIME_KNOBS,
+    Architecture,
     Dispatcher,
     Experts,
     Framework,
@@ -79,7 +80,8 @@ class Abilities:
 
     Attributes:
         parallel: kinds besides data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
-            ``uneven``: a separate micro-batch size for each data-parallel rank.
+            ``uneven``: a separate micro-batch size for each data-parallel rank; ``layout``: any
+            number of layers on each virtual stage.
         zero: each ZeRO stage with the code's own name for it.
         zero_in_pipelines: ZeRO stages that it combines with pipelines.
         zero_beside_tensor: ZeRO stages that it combines with tensor or context parallelism.
@@ -354,7 +356,7 @@ def layer_weights(workload: Workload, inner: InnerLayouts, experts: Experts | No
     """Weights of a layer on the ranks that share it out."""
     import numpy as np
 
-    from .weights import dense_layer_weights, expert_weights, shared_weights
+    from ..layers import dense_layer_weights, expert_weights, shared_weights
 
     model = workload.architecture
     if experts is None:
@@ -375,11 +377,19 @@ def _fused_bytes(
 
     model = workload.architecture
     tp = inner.tensor_U
-    outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
+    wide = 12.0 * _parts(model, experts) * model.hidden
+    outside = wide / np.where(inner.sequence_U, tp, 1)
     ffn = model.ffn if experts is None else experts.ffn * experts.shared
     activation = (6.0 if model.gated else 4.0) * ffn
     inside = (16.0 * model.heads * model.head + activation) / tp
     return np.asarray(tokens * (outside + inside))
+
+
+def _parts(model: Architecture, experts: Experts | None) -> int:
+    """Parts of a layer with a norm and a residual: an attention or a state, and an MLP."""
+    from ..layers import has_mixer
+
+    return has_mixer(model) + (model.ffn > 0 or experts is not None)
 
 
 def _plain_bytes(
@@ -468,11 +478,17 @@ def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Float
     """Host time to launch a layer of any size."""
     import numpy as np
 
+    from ..layers import has_mixer
     from .layout_columns import FULL
 
+    model = stack.workload.architecture
     launches = 1.0 + _ATTENTION_LAUNCHES * (stack.attentions - 1)
+    if not has_mixer(model):
+        launches = launches - _ATTENTION_LAUNCHES
+    elif model.experts is None and not model.ffn:
+        launches = launches - (1.0 - _ATTENTION_LAUNCHES)
     softmax = physics.unfused_softmax_s * unfused_U * stack.attentions
-    sums = (1.0 + stack.attentions) * physics.collective_launch_s * np.log2(inner.tensor_U)
+    sums = stack.joins * physics.collective_launch_s * np.log2(inner.tensor_U)
     forward = launches * physics.layer_forward_s + softmax + sums
     backward = launches * (physics.layer_backward_s - physics.layer_forward_s)
     whole = 2.0 * forward + backward

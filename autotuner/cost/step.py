@@ -16,6 +16,10 @@ import numpy as np
 
 from autoconf_launch.core import Framework, ModelSpec, Recompute, UpdatedWeights, Workload
 
+from ..layers import (
+    all_layers,
+    embedding_weights,
+)
 from ..space import Bools, CandidateTable, Floats
 from .fitting import moved_activation_bytes
 from .hardware import (
@@ -53,7 +57,10 @@ from .layout_columns import (
 from .layout_rules import LayerSeconds, StageSends, schedule_s, stage_times
 from .model_state import is_plain, sharding_ranks, trained_share
 from .software import overlaps_reduction
-from .weights import all_layers, covered_rows, embedding_weights, repeated_names
+from .weights import (
+    covered_rows,
+    repeated_names,
+)
 
 BACKWARD = 0.6
 """Part of forward and backward during which gradients can be reduced."""

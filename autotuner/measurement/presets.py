@@ -14,8 +14,9 @@ class Effort:
     Times are in seconds, widths are half of an interval of a logarithm, the rest are shares.
 
     ``quick`` measures again only for an expected gain of 3 %: the search ends at a possible gain
-    of 5 %, and a playoff of two and the verification run take half as long. ``normal`` goes on for
-    1 %: the playoff takes up to 30 % of the search's time and the verification run 10 % of both.
+    of 5 % and does not repeat the baseline, and a playoff of two and the verification run take
+    half as long. ``normal`` goes on for 1 %: the playoff takes up to 30 % of the search's time and
+    the verification run 10 % of both.
     ``thorough`` goes on for 0.3 %: the search ends only if nothing could gain 0.5 %, and the
     playoff takes up to 70 % of its time.
 
@@ -24,6 +25,8 @@ class Effort:
         search_share: share of the budget for the search; playoff and verification take the rest.
         trial_precision: sufficient width of the interval of a trial.
         most_steps: largest number of steps of a trial.
+        repeats_baseline: the baseline is measured once more at the end of the search; a playoff
+            measures it anyway.
         contenders: number of configurations in the playoff, besides the baseline.
         playoff_share: duration of the playoff, as a share of the time of the search.
         playoff_s: duration always allowed for the playoff, if the search took as long.
@@ -41,6 +44,7 @@ class Effort:
     search_share: float = 0.7
     trial_precision: float = 0.03
     most_steps: int = 14
+    repeats_baseline: bool = True
     contenders: int = 3
     playoff_share: float = 0.3
     playoff_s: float = 8.0
@@ -60,6 +64,7 @@ QUICK = Effort(
     search_share=0.82,
     trial_precision=0.05,
     most_steps=8,
+    repeats_baseline=False,
     contenders=2,
     playoff_share=0.15,
     playoff_s=4.0,

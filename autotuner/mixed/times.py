@@ -32,10 +32,8 @@ from ..cost import (
     Physics,
     Roofline,
     Stack,
-    all_layers,
     beyond_backward_s,
     distinct,
-    embedding_weights,
     exposed_s,
     frozen_passes_s,
     has_flat_gathers,
@@ -48,6 +46,10 @@ from ..cost import (
     stacks,
     trained_share,
     update_traffic_bytes,
+)
+from ..layers import (
+    all_layers,
+    embedding_weights,
 )
 from ..space import Bools, Floats, Ints
 from .kinds import MachineKind, with_measured

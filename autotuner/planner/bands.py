@@ -10,18 +10,23 @@ it, as predictions without a kind, a precision or an architecture have shown
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from autoconf_launch.core import Layout, Offload, Precision, Workload
+from autoconf_launch.core import Architecture, Layout, Offload, Precision, Workload
 
 from ..cost import Fabric
+from ..layers import uniform_parts
 from .search import Planned, Training
 
 _PRIOR_SETTINGS = 4.0
 _UNSEEN_METHOD = 2.0
 """A guess: no table has states in host memory, quantized weights or oversubscribed networks."""
+_ASSUMED = {"reached_tflops": 0.35, "attention_tflops": 0.15, "all_reduce_gb_per_s": 0.15}
+"""Error of a step for each rate of a described GPU that is assumed. Largest products reached 0.51
+to 0.97 of the peak on twelve accelerators, 0.78 in the median (github:stas00/ml-engineering,
+compute/accelerator/README.md); the others are guesses, as each is a part of a step."""
 _CPU_BAND = 1.0
 """A guess: no table has CPUs, and their speed is one product and one copy measured just now."""
 
@@ -94,10 +99,24 @@ class StepBand:
 
     Attributes:
         unchecked: traits that at most one published run has, as part of a sentence.
+        assumed: keys of a cluster file for rates of the GPU that were not measured.
+        measured_error: the error if these were measured.
     """
 
     error: float
     unchecked: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    measured_error: float = 0.0
+
+    def assuming(self, keys: tuple[str, ...]) -> StepBand:
+        """The band on a GPU with assumed rates, whose errors are independent of the others."""
+        if not keys:
+            return self
+        errors = (self.error, *(_ASSUMED[key] for key in keys))
+        error = math.expm1(math.hypot(*map(math.log1p, errors)))
+        return replace(
+            self, error=min(error, 1.0), assumed=keys, measured_error=min(error, self.error)
+        )
 
 
 _UNSEEN_EXPERTS, _UNSEEN_BITS, _UNSEEN_ARCHITECTURE = 2.4, 1.25, 1.25
@@ -157,9 +176,17 @@ def _weight(group: MeasuredGroup) -> float:
 
 
 def time_band(
-    workload: Workload, layout: Layout, gpu: str, *, fabric: Fabric | None = None
+    workload: Workload,
+    layout: Layout,
+    gpu: str,
+    *,
+    assumed: tuple[str, ...] = (),
+    fabric: Fabric | None = None,
 ) -> StepBand:
-    """The band of a layout's predicted step on a GPU, by the published tables."""
+    """The band of a layout's predicted step on a GPU, by the published tables.
+
+    ``assumed``: rates of the GPU that neither our tables nor its description have.
+    """
     if gpu.startswith("cpu"):
         return StepBand(error=_CPU_BAND, unchecked=("CPUs",))
     methods = [] if workload.weight_format is None else ["quantized weights"]
@@ -167,15 +194,33 @@ def time_band(
         methods.append("offload")
     if fabric is not None and fabric.spine < 1.0:
         methods.append("oversubscribed networks")
-    return step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
+    methods.extend(_unseen_parts(workload.architecture))
+    band = step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
+    return band.assuming(assumed)
+
+
+def _unseen_parts(model: Architecture) -> Iterator[str]:
+    """Parts of a model that no group of ``MEASURED_GROUPS`` has."""
+    kinds = uniform_parts(model)
+    if any(one.state is not None for one in kinds):
+        yield "layers with a state"
+    if model.front is not None:
+        yield "a tower in front of the text part"
+    if model.indexer is not None:
+        yield "attention to chosen keys"
+    if not model.vocabulary:
+        yield "models of images"
 
 
 def planned_band(training: Training, one: Planned) -> StepBand:
     """The band of a layout's step as the training's measured runs leave it."""
     machine = training.machine
-    name, fabric = machine.accelerator.name, machine.fabric
-    band = time_band(training.workload, one.layout, name, fabric=fabric)
-    return replace(band, error=(1.0 + band.error) ** one.narrowing - 1.0)
+    gpu, fabric = machine.accelerator, machine.fabric
+    band = time_band(training.workload, one.layout, gpu.name, assumed=gpu.assumed, fabric=fabric)
+    error, measured = (
+        (1.0 + error) ** one.narrowing - 1.0 for error in (band.error, band.measured_error)
+    )
+    return replace(band, error=error, measured_error=measured)
 
 
 DENSE, EXPERTS = False, True

@@ -22,6 +22,7 @@ def _rule(
 def _tensor(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Decoders with rotary positions have a plan in transformers."""
     has_plan = a.causal and not a.positions and not a.encoder_layers and a.latent is None
+    has_plan = has_plan and not a.kinds and a.front is None
     return np.asarray(((x.tensor_C == 1) | has_plan) & (a.kv_heads % x.tensor_C == 0))
 
 

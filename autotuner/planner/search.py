@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -305,7 +306,19 @@ class _Tally:
 
 
 def plan(question: Question) -> Plan:
-    """Enumerate, rule out, price and rank."""
+    """Enumerate, rule out, price and rank.
+
+    Short plans are kept: an answer with its alternatives repeats a third of its questions.
+    """
+    return _search(question) if question.most is None else _kept(question)
+
+
+@lru_cache(maxsize=256)
+def _kept(question: Question) -> Plan:
+    return _search(question)
+
+
+def _search(question: Question) -> Plan:
     training = question.training
     workload = training.workload
     model, sequence = workload.architecture, workload.sequence_length

@@ -11,7 +11,14 @@ from functools import cache
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload, Precision, Recompute, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Offload,
+    Precision,
+    Recompute,
+    StateForm,
+    Workload,
+)
 
 from ..cost import (
     ALL_LAYERS,
@@ -22,7 +29,9 @@ from ..cost import (
     LayoutColumns,
     LayoutRule,
     TrainerChoice,
+    has_even_pieces,
 )
+from ..layers import uniform_parts
 from ..space import Bools
 from .bands import gpu_architecture
 
@@ -35,7 +44,7 @@ _KINDS = {
     "ep": "expert_C",
 }
 """Kinds of parallelism besides data parallelism, by their flags."""
-_DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
+_DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-", "M1-", "M2-", "M3-", "M4-")
 """GPUs of desktops and workstations, on which no published table has a run of Megatron."""
 _MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
 
@@ -92,7 +101,9 @@ def _is_megatrons(workload: Workload) -> bool:
     model = workload.model
     if not isinstance(model, Architecture):
         return False
-    return model.causal and not model.encoder_layers and model.state is None
+    is_decoder = model.causal and not model.encoder_layers and model.front is None
+    states = [one.state for one in uniform_parts(model) if one.state is not None]
+    return is_decoder and all(state.form is StateForm.MAMBA2 for state in states)
 
 
 @cache
@@ -138,6 +149,12 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
                 ~(x.are_activations_away_C & has.offload_alone)
                 | ((x.pipeline_C == 1) & (x.recompute_C == none))
             ),
+        ),
+        (
+            "layout",
+            "virtual_C",
+            "vpp",
+            lambda x, a, _: has_even_pieces(x, a) | ("layout" in has.parallel),
         ),
         ("recompute", "recompute_C", "recompute", lambda x, a, _: np.isin(x.recompute_C, kinds)),
         (

@@ -44,7 +44,7 @@ def count_skipped(study: Study) -> Skipped:
     known = [*(record.trial for record in study.records), *study.out.pending]
     tried = {int(row) for trial in known for row in table.find(trial.candidate)}
     candidates = len(table) - by_rules
-    patience = study.settings.tuner_early_stopping
+    patience = study.settings.patience
     is_over = any(stage.since_best >= patience for stage in study.seen.stages.values())
     return Skipped(
         candidates=candidates,

@@ -278,7 +278,8 @@ class Study:
 
     def _closing_repeats(self, end: StopReason) -> tuple[Trial, ...]:
         """The baseline once more before the end, if it is due and trials run one at a time."""
-        if end.is_error or self.out.is_waiting or self._beside:
+        effort = EFFORTS[self.settings.effort]
+        if end.is_error or self.out.is_waiting or self._beside or not effort.repeats_baseline:
             return ()
         due = self.seen.repeats.closing(self.records)
         return () if due is None or not self._has_time(due) else (due,)

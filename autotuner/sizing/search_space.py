@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,6 +48,7 @@ _ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF
 """Error of sending tokens to experts on other ranks."""
 
 
+@lru_cache(maxsize=16)
 def search_rules(gpus_per_node: int, degrees: Degrees) -> tuple[LayoutRule, ...]:
     """All rules of a search, in the order of their checks.
 

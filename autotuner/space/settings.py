@@ -282,8 +282,10 @@ class AutotuningSettings(BaseModel):
     strategy: Literal["global", "staged"] | None = Field(
         default=None, description="all ZeRO stages together, or one after the other"
     )
-    tuner_early_stopping: PositiveInt = Field(
-        default=5, description="trials in a row without a better one that end a phase (default: 5)"
+    tuner_early_stopping: PositiveInt | None = Field(
+        default=None,
+        description="trials in a row without a better one that end a phase (default: 5; 3 with "
+        "effort quick)",
     )
     tuner_num_trials: PositiveInt = Field(
         default=50, description="most trials of a phase (default: 50)"
@@ -314,6 +316,11 @@ class AutotuningSettings(BaseModel):
         if mappings is None:
             return None
         return {key.strip(): value.strip() for key, value in mappings.items()}
+
+    @property
+    def patience(self) -> int:
+        """Number of consecutive trials without improvement after which a phase ends."""
+        return self.tuner_early_stopping or (3 if self.effort == "quick" else 5)
 
     @model_validator(mode="after")
     def _steps_in_order(self) -> AutotuningSettings:

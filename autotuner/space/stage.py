@@ -93,7 +93,7 @@ class StageProgress:
 
     def remaining(self, settings: AutotuningSettings, running: int, *, further: bool) -> int:
         """Trials that may still start in a phase, besides the ``running`` trials of this stage."""
-        impatient = self.since_best >= settings.tuner_early_stopping
+        impatient = self.since_best >= settings.patience
         if further == self.further and impatient:
             return 0
         return max(0, settings.tuner_num_trials - self.tried - running)

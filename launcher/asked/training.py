@@ -138,7 +138,18 @@ class TrainingQuestion(Modelled):
     """A training and its machines."""
 
     cluster: str | list[str] | tuple[str, ...] = parameter("training", _CLUSTER_ABOUT, CLUSTER)
-    seq: int = parameter("training", SEQUENCE_ABOUT, SEQUENCE)
+    seq: int | None = parameter(
+        "training",
+        f"{SEQUENCE_ABOUT}; default: the tokens of an image or a sound, if the model reads these",
+        SEQUENCE,
+        default=None,
+    )
+    images: int | None = parameter(
+        "training",
+        "of each sample, for a model with a vision tower; default 1",
+        whole(1, 1 << 16, "N"),
+        default=None,
+    )
     global_batch: int = parameter("training", "samples per optimizer step", whole(1, MOST, "B"))
     fabric: str | None = parameter(
         "training",

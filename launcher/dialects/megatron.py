@@ -186,6 +186,8 @@ class SplitWords(Spelled):
             inputs = place.drop(inputs)
         if not isinstance(value, tuple) or len(set(value)) == 1:
             return inputs
+        if len(value) > _stages(inputs):  # a layout of virtual stages says their number, too
+            return _LAYOUT.put(_LAYERS_EACH.drop(_STAGES.drop(inputs)), layout_text(value))
         first, *middle, last = value
         if len(set(middle)) == 1:
             return _LAST.put(_FIRST.put(inputs, first), last)

@@ -18,7 +18,6 @@ from autoconf_launch.autotuner.cost import (
     Remedy,
     TrainerChoice,
     Verdict,
-    all_layers,
     broken_rule,
     can_split_sequence,
     estimate,
@@ -27,15 +26,20 @@ from autoconf_launch.autotuner.cost import (
     remedies,
     verdict,
 )
+from autoconf_launch.autotuner.layers import (
+    all_layers,
+)
 from autoconf_launch.autotuner.mixed import given_stages
 from autoconf_launch.autotuner.planner import (
     PLAN_RULES,
     Limits,
     Question,
     StagePlan,
+    StepBand,
     Training,
     plan,
     tightest_stage,
+    time_band,
 )
 from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import (
@@ -46,6 +50,7 @@ from autoconf_launch.core import (
     Offload,
     even_pipeline_split,
 )
+from autoconf_launch.tuning_spaces import known_accelerator
 
 from ..machine import is_cpu
 from .clusters import (
@@ -54,6 +59,7 @@ from .clusters import (
     larger_clusters,
     layout_format_gains,
     machine_of,
+    one_node,
     proposal_step_s,
 )
 from .parts import machine_kinds
@@ -123,6 +129,7 @@ class FitAnswer:
             a split.
         gains: formats in which products that run in fp32 would be faster.
         script: name of the script whose model is known by its pieces.
+        bands: error bands of the step on GPUs that the cluster file describes.
     """
 
     cluster: ClusterSpec
@@ -139,6 +146,7 @@ class FitAnswer:
     by_stages: StageFits | None = None
     gains: tuple[FormatGain, ...] = ()
     script: str = ""
+    bands: tuple[StepBand, ...] = ()
 
 
 def fit_answer(request: FitRequest) -> FitAnswer:
@@ -196,6 +204,21 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         smallest=smallest_cluster(training) if looks_further and not found else None,
         by_stages=stages,
         gains=layout_format_gains(training, asked) if stages is None else (),
+        bands=_described_bands(cluster, asked) if step_s is not None else (),
+    )
+
+
+def _described_bands(cluster: ClusterSpec, asked: Proposal) -> tuple[StepBand, ...]:
+    """Error bands of a step on each kind of GPU that only the cluster's file describes."""
+    gpus = [
+        machine_of(one_node(kind.node)).accelerator
+        for kind in cluster.kinds
+        if kind.node.gpu_rates is not None
+    ]
+    return tuple(
+        time_band(asked.workload, asked.layout, gpu.name, assumed=gpu.assumed)
+        for gpu in gpus
+        if not known_accelerator(gpu.name)
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from autoconf_launch.core import (
     ALL_LAYERS,
+    Architecture,
     ConfigError,
     Degrees,
     Dispatcher,
@@ -144,9 +145,12 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
     elif screen.time_limit is not None:
         raise ConfigError("--time-limit is for the script after --, but none is given; omit it.")
     cluster = on_fabric(choose_cluster(cluster_text), asked.fabric)
+    model = None if of_script else model_of_flags(asked.model, shapes)
     workload = Workload(
-        model=None if of_script else model_of_flags(asked.model, shapes),
-        sequence_length=asked.seq,
+        model=model,
+        sequence_length=_sequence(asked.seq, model),
+        decoder_sequence_length=_written(asked.seq, model),
+        images=_images(asked.images, model),
         global_batch=asked.global_batch,
         precision=Precision(asked.precision),
         optimizer=Optimizer.from_name(asked.optimizer),
@@ -169,6 +173,38 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         json=screen.json,
         given=asked.given,
     )
+
+
+def _sequence(given: int | None, model: Architecture | None) -> int:
+    """Tokens of a sample: as many as asked, or as the model always reads.
+
+    Raises:
+        ConfigError: neither says how many.
+    """
+    if model is None:
+        return given or 1
+    tokens = given or model.tokens
+    if tokens is None:
+        raise ConfigError(
+            f"--seq is missing, and {model.name} reads samples of any length; give the tokens of "
+            "one, such as --seq 4096."
+        )
+    return tokens
+
+
+def _written(given: int | None, model: Architecture | None) -> int | None:
+    """Tokens that a decoder writes behind an encoder of sound: as many as it has positions."""
+    is_heard = model is not None and model.encoder_layers and model.tokens is not None
+    return model.positions if model is not None and is_heard and given is None else None
+
+
+def _images(given: int | None, model: Architecture | None) -> int:
+    if given is not None and (model is None or model.front is None):
+        name = "the script" if model is None else model.name
+        raise ConfigError(
+            f"--images is {given}, but {name} has no vision tower that is known; omit it."
+        )
+    return given or 1
 
 
 def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:

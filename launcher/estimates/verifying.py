@@ -116,9 +116,8 @@ def _verifying(
 
 def log_band(training: Training, layout: Layout) -> float:
     """Logarithm that nine of ten steps of a layout are within, without measured runs."""
-    return math.log1p(
-        time_band(training.workload, layout, training.machine.accelerator.name).error
-    )
+    gpu = training.machine.accelerator
+    return math.log1p(time_band(training.workload, layout, gpu.name, assumed=gpu.assumed).error)
 
 
 def verify_plan(question: Question, found: Plan, asked: RealRuns) -> Verifying | None:

@@ -21,12 +21,14 @@ from autoconf_launch.autotuner.cost import (
     Physics,
     active_parameters,
     computes_in,
-    dense_layer_weights,
-    embedding_weights,
     estimate,
     kernel_traits,
     peak_flops_per_s,
     trained_share,
+)
+from autoconf_launch.autotuner.layers import (
+    dense_layer_weights,
+    embedding_weights,
 )
 from autoconf_launch.autotuner.mixed import GivenStages, MachineKind, given_stages
 from autoconf_launch.autotuner.planner import choose_trainer

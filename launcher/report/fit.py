@@ -49,6 +49,7 @@ from .cells import (
     trainer_text,
 )
 from .columns import state_text
+from .plan_reasons import bands_text, unchecked_text
 from .tables import each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
@@ -125,7 +126,8 @@ def fit_text(answer: FitAnswer) -> str:
     if not has_rates(answer.cluster):
         blocks.append(
             f"No step time is predicted: our table of GPUs lacks "
-            f"{answer.cluster.devices[0].name}, whose memory is as its driver reports it."
+            f"{answer.cluster.devices[0].name}, whose memory is as its driver reports it. "
+            "autoconf-launch doctor --measure-gpu --save FILE measures its rates."
         )
     if answer.remedies:
         blocks.append(_remedies(answer))
@@ -138,8 +140,13 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """The runner, if it is not our runtime."""
-    return [f"{state_text(answer.state)}."] if answer.state.rule else []
+    """The runner, if it is not our runtime, and the step's band on a described GPU."""
+    notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
+    if answer.bands:
+        notes.append(
+            " ".join((bands_text(answer.bands, "published"), *unchecked_text(answer.bands)))
+        )
+    return notes
 
 
 def _more_gpus(answer: FitAnswer) -> str:

@@ -136,7 +136,7 @@ def _flow(answer: SpacesAnswer) -> str:
     return (
         f"{searched}by {settings.metric} with {settings.tuner_type}; at most "
         f"{settings.tuner_num_trials} trials{each_one}, "
-        f"{settings.tuner_early_stopping} in a row without a better one end a phase."
+        f"{settings.patience} in a row without a better one end a phase."
     )
 
 

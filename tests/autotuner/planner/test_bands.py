@@ -76,6 +76,16 @@ def test_bands_of_unchecked_traits_are_wider_and_name_them() -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_assumed_rates_widen_the_band_and_measuring_them_takes_that_back() -> None:
+    measured = time_band(DENSE, Layout(), "X9")
+    some = time_band(DENSE, Layout(), "X9", assumed=("attention_tflops",))
+    all_of_them = ("reached_tflops", "attention_tflops", "all_reduce_gb_per_s")
+    assumed = time_band(DENSE, Layout(), "X9", assumed=all_of_them)
+    assert measured.error < some.error < assumed.error < 1
+    assert assumed.measured_error == some.measured_error == measured.error
+    assert assumed.unchecked == measured.unchecked == ("X9",)
+
+
 @pytest.mark.slow
 def test_nine_of_ten_steps_of_the_tables_fitted_on_lie_within_one_band() -> None:
     timed = [

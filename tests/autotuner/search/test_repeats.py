@@ -89,8 +89,8 @@ def new_study(limits: SearchLimits | None = None, **given: Any) -> Study:
     return Study(SPACE, predictions(rows), settings, limits=limits)
 
 
-def search(machine: Machine, limits: SearchLimits | None = None) -> Study:
-    study = new_study(limits)
+def search(machine: Machine, limits: SearchLimits | None = None, **given: Any) -> Study:
+    study = new_study(limits, **given)
     while study.stop_reason() is None:
         (trial,) = study.ask(1, machine.clock_s)
         study.tell(machine.run(study, trial))
@@ -229,3 +229,8 @@ def test_beside_other_trials_the_baseline_is_not_repeated() -> None:
         for trial in study.ask(2, machine.clock_s):
             study.tell(machine.run(study, trial))
     assert all(record.trial.number for record in study.repeats)
+
+
+def test_with_quick_effort_only_the_playoff_measures_the_baseline_again() -> None:
+    studies = [search(Machine(seed), effort="quick") for seed in range(10)]
+    assert all(repeat.trial.number for study in studies for repeat in study.repeats)

@@ -235,6 +235,7 @@ ONE_ROW = small_space(candidate(ranks=1), stages=(0, 1))
 
 LAST_STAGE = small_space(stages=(0, 1))
 TWO: dict[str, Any] = {"tuner_num_trials": 2, "strategy": "global"}
+QUICK = {**GLOBAL, "effort": "quick"}
 IMPATIENT = {**GLOBAL, "tuner_early_stopping": 2}
 MISSING, NOT_MEASURED = StopKind.METRIC_MISSING, StopKind.NOTHING_MEASURED
 
@@ -249,6 +250,7 @@ MISSING, NOT_MEASURED = StopKind.METRIC_MISSING, StopKind.NOTHING_MEASURED
         "a last stage no better": (by_stage(2, 1), LAST_STAGE, {}, StopKind.EXPLORED, 8),
         "the number of trials": (by_stage(1, 2, 3, 4), None, TWO, StopKind.TRIALS, 3),
         "more than it needs": (by_stage(4, 3, 2, 1), None, GLOBAL, StopKind.EXPLORED, 6),
+        "quick effort": (by_stage(4, 3, 2, 1), None, QUICK, StopKind.EXPLORED, 4),
         "patience": (by_stage(4, 3, 2, 1), None, IMPATIENT, StopKind.EXPLORED, 3),
     },
 )

@@ -394,6 +394,37 @@ def test_an_unknown_gpu_is_answered_from_its_memory_without_times(
     assert all(remedy["step_time_s"] is None for remedy in remedies)
 
 
+X9 = {"gpu": "X9", "gpus": 4, "peak_tflops": 400, "memory_gib": 60}
+MEASURED = {
+    "reached_tflops": 300,
+    "attention_tflops": 200,
+    "attention_backward_tflops": 160,
+    "all_reduce_gb_per_s": 150,
+    "all_reduce_us": 30,
+}
+
+
+def test_a_described_gpu_is_answered_with_a_band_that_says_what_was_never_checked(
+    fit: Run, plan: Run, tmp_path: Path
+) -> None:
+    group = {**X9, "bandwidth_gb_per_s": 2000, "link_gb_per_s": 200}
+    work = ("--model", "llama3-8b", "--seq", "4k", "--global-batch", "64", "--cluster")
+    plain = write(tmp_path, "x9.json", {"nodes": [group]})
+    measured = write(tmp_path, "measured.json", {"nodes": [{**group, **MEASURED}]})
+    bands = []
+    for path, is_assumed in ((plain, True), (measured, False)):
+        fitted, ranked = fit(*work, path), plan(*work, path, "--json").document
+        assert fitted.code == 1
+        assert "Never checked on X9" in fitted.out
+        assert ("Rates of products, attention and all-reduces" in fitted.out) is is_assumed
+        assert ("doctor --measure-gpu" in " ".join(ranked["notes"])) is is_assumed
+        bands.append(ranked["best"][0]["step_time_band"])
+    assert bands[1] < 0.7 * bands[0]
+    refused = fit(*work, "4xX9")
+    assert refused.code == 2
+    assert "GPU 'X9' is unknown; describe it with peak_tflops" in refused.err
+
+
 def test_a_no_for_a_cpu_asks_about_gpus_and_not_for_larger_ones(fit: Run) -> None:
     ran = fit("--model", "llama3-70b", "--seq", "8k", "--global-batch", "64", "--cluster", "local")
     assert ran.code == 1
