@@ -109,11 +109,7 @@ def beyond_backward_s(exchange_s: Floats, busy_s: Floats, physics: Physics) -> F
 def gradient_exchange_s(
     layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
 ) -> Floats:
-    """Gradients and weights of replicas beyond what each layer gathers by itself (``inner``).
-
-    With tied embeddings the first and the last stage sum theirs (Narayanan et al. 2021,
-    section 4).
-    """
+    """Gradients and weights of replicas beyond what each layer gathers by itself (``inner``)."""
     routed = routed_weights(layouts, workload)
     software = workload.software
     size = trained_share(workload) * software.reduced_bytes
