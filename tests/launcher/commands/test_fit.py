@@ -156,7 +156,8 @@ def reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
             "named A_log, conv",
         ),
         ({"model_type": "video_llama_3"}, "vision_config is not modelled"),
-        ({"model_type": "vit", "hidden_size": 64}, "a vit alone is not a language model"),
+        ({"model_type": "dinov2", "hidden_size": 64}, "a dinov2 alone is not a language model"),
+        ({"_class_name": "UNet2DConditionModel"}, "not modelled; known: FluxTransformer2DModel, "),
         ({"model_type": "nobody-knows-it"}, "transformers does not know; known: bert, "),
         (
             {"model_type": "xlm-roberta", "hidden_size": 64, "num_attention_heads": 4}
@@ -172,7 +173,7 @@ def test_a_type_of_transformers_that_is_not_modelled_is_refused_with_the_reason(
     ran = fit("--model", path, "--cluster", "8xH100", "--seq", "1k", "--global-batch", "8")
     assert (ran.code, ran.is_one_line, ran.out) == (2, True, ""), ran.err
     assert says in ran.err
-    does_not_know = "positions" in says or "know" in says
+    does_not_know = "positions" in says or "know" in says  # a list of known types follows
     assert does_not_know or "autoconf-launch fit --cluster C -- python" in ran.err
 
 
