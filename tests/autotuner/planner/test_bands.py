@@ -15,8 +15,10 @@ from autoconf_launch.launcher.measurements.validation import validate_table
 from autoconf_launch.tuning_spaces import named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
-NOT_FITTED = ("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200")
-NOT_FITTED = (*NOT_FITTED, "megatron_bridge_nemotron")
+NOT_FITTED = (
+    *("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200"),
+    "megatron_bridge_nemotron",
+)
 PLAIN = Traits(has_experts=False, bits=Bits.SIXTEEN, architecture="Ampere")
 DENSE, SPARSE = (Workload(model=named_model(name)) for name in ("gpt2", "mixtral-8x7b"))
 A100 = "A100-SXM-80GB"
