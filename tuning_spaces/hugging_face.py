@@ -155,7 +155,9 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 def nearest_type(kind: str) -> str:
     """A phrase with the nearest type that is read here."""
-    return nearest_known(kind, (*_TYPES, *family_types()))
+    is_class = kind[:1].isupper()
+    known = (name for name in (*_TYPES, *family_types()) if name[:1].isupper() == is_class)
+    return nearest_known(kind, known)
 
 
 def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> Architecture:

@@ -17,6 +17,7 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Layout, Workload
 
+from ..layers import state_heads
 from ..space import Bools, Floats, Ints
 from .hardware import SENT, Machine, domain_cards_bytes_per_s
 from .layout_columns import FULL, LayoutColumns, border_byte_s, layers_on, stage_layers
@@ -104,6 +105,13 @@ RULES: tuple[LayoutRule, ...] = (
         "tp",
         "does not divide the MLP's {ffn}",
         lambda x, a, _: math.gcd(a.ffn, a.experts.ffn if a.experts else a.ffn) % x.tensor_C == 0,
+    ),
+    LayoutRule(
+        "tp_states",
+        "tensor_C",
+        "tp",
+        "does not divide the key heads or groups of its layers with a state",
+        lambda x, a, _: state_heads(a) % x.tensor_C == 0,
     ),
     LayoutRule(
         "pp_layers",

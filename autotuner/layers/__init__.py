@@ -25,6 +25,7 @@ from .kinds import (
     perceptron_weights,
     router_weights,
     shared_weights,
+    state_heads,
     token_body,
     token_weights,
     uniform_parts,

@@ -6,11 +6,12 @@ once for a model, not for each candidate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from autoconf_launch.core import Architecture, Experts, LayerKind
+from autoconf_launch.core import Architecture, Experts, LayerKind, StateForm
 
 from .indexers import indexer_weights
 from .states import state_weights
@@ -197,3 +198,15 @@ def mlp_kinds(model: Architecture) -> Iterator[tuple[float, Experts | None]]:
     for share, experts in ((1.0 - with_experts, None), (with_experts, model.experts)):
         if share:
             yield share, experts
+
+
+@lru_cache(maxsize=256)
+def state_heads(model: Architecture) -> int:
+    """Heads or groups that tensor ranks share of all states; 0 without a state.
+
+    Mamba 1 has a single group, whose values each rank computes.
+    """
+    states = [one.state for one in uniform_parts(model) if one.state is not None]
+    return math.gcd(
+        *(s.value_heads if s.form is StateForm.MAMBA1 else s.key_heads for s in states)
+    )

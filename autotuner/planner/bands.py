@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from autoconf_launch.core import Architecture, Layout, Offload, Precision, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Layout,
+    Offload,
+    Precision,
+    StateForm,
+    Workload,
+)
 
 from ..cost import Fabric
 from ..layers import uniform_parts
@@ -201,9 +208,11 @@ def time_band(
 
 def _unseen_parts(model: Architecture) -> Iterator[str]:
     """Parts of a model that no group of ``MEASURED_GROUPS`` has."""
-    kinds = uniform_parts(model)
-    if any(one.state is not None for one in kinds):
-        yield "layers with a state"
+    forms = {one.state.form for one in uniform_parts(model) if one.state is not None}
+    if forms - {StateForm.MAMBA2}:
+        yield "layers with such a state"
+    elif forms and model.experts is None:
+        yield "layers with a state in models without experts"
     if model.front is not None:
         yield "a tower in front of the text part"
     if model.indexer is not None:

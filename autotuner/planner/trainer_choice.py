@@ -62,10 +62,9 @@ def choose_trainer(
     names = sorted(set(gpus))
     architectures = list(dict.fromkeys(map(gpu_architecture, names)))
     desktops = [name for name in names if name.startswith(_DESKTOPS)]
-    if workload.trains_adapters:
-        return TrainerChoice(name="huggingface", why="default for LoRA")
-    if workload.frozen:
-        return TrainerChoice(name="huggingface", why="default for frozen parts")
+    if workload.trains_adapters or workload.frozen:
+        part = "LoRA" if workload.trains_adapters else "frozen parts"
+        return TrainerChoice(name="huggingface", why=f"default for {part}")
     if any(name.startswith("cpu") for name in names):
         return TrainerChoice(name="native", why="default on CPUs")
     if workload.precision is Precision.FP32:
@@ -74,6 +73,8 @@ def choose_trainer(
         return TrainerChoice(name="nemo", why=f"default for {workload.precision.value}")
     if desktops:
         return TrainerChoice(name="huggingface", why=f"default on {desktops[0]}")
+    if _is_of_images(workload):
+        return TrainerChoice(name="accelerate", why="default for models of images")
     places = " and ".join(architectures)
     known = [name for name, where in checked.items() if where.issuperset(architectures)]
     if "nemo" in known and _is_megatrons(workload):
@@ -94,6 +95,11 @@ def _checked_apart(architectures: Iterable[str], checked: Mapping[str, frozenset
     if not seen:
         return "never checked there"
     return f"checked {' and '.join(seen)}" + (f", never on {' or '.join(never)}" if never else "")
+
+
+def _is_of_images(workload: Workload) -> bool:
+    """True if the model reads no token numbers; the scripts of diffusers train with accelerate."""
+    return isinstance(workload.model, Architecture) and not workload.model.vocabulary
 
 
 def _is_megatrons(workload: Workload) -> bool:

@@ -104,7 +104,7 @@ def hugging_face_model(config: RawConfig, path: Path) -> Architecture:
         return from_hugging_face(_as_tied(config, path), str(path))
     if (made := document.get("_class_name")) is not None and "model_type" not in document:
         raise ConfigError(
-            f"{path}: {made} of diffusers is not modelled; {INSTEAD}. {nearest_type(str(made))}"
+            f"{path}: _class_name is {made!r}, which is not modelled; {nearest_type(str(made))}"
         )
     return _by_usual_names(config, path)
 

@@ -189,13 +189,19 @@ def _sequence(given: int | None, model: Architecture | None) -> int:
             f"--seq is missing, and {model.name} reads samples of any length; give the tokens of "
             "one, such as --seq 4096."
         )
+    if model.encoder_layers and model.tokens is not None and tokens > model.tokens:
+        raise ConfigError(
+            f"--seq is {tokens}, but {model.name} reads at most {model.tokens} tokens of sound; "
+            "give fewer, or omit it."
+        )
     return tokens
 
 
 def _written(given: int | None, model: Architecture | None) -> int | None:
     """Tokens that a decoder writes behind an encoder of sound: as many as it has positions."""
-    is_heard = model is not None and model.encoder_layers and model.tokens is not None
-    return model.positions if model is not None and is_heard and given is None else None
+    if model is None or not model.encoder_layers or model.tokens is None:
+        return None
+    return min(model.positions, given or model.tokens)
 
 
 def _images(given: int | None, model: Architecture | None) -> int:

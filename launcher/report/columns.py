@@ -66,6 +66,7 @@ RULES_IN_WORDS = {
     "tp_heads": "TP does not divide the attention heads",
     "tp_kv_heads": "TP does not fit the key-value heads",
     "tp_ffn": "TP does not divide the MLP's width",
+    "tp_states": "TP does not divide the groups of a state",
     "pp_layers": "PP has more stages than the model has layers",
     "vpp_pp": "virtual stages need a pipeline",
     "vpp_layers": "virtual stages leave too many places of layers empty",

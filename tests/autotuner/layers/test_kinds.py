@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import (
+    RULES,
     LayoutColumns,
     active_parameters,
     estimate,
@@ -23,6 +24,7 @@ from autoconf_launch.autotuner.layers import (
     layer_bodies,
     seen_keys,
     state_flops,
+    state_heads,
     state_weights,
     token_body,
     uniform_parts,
@@ -179,6 +181,16 @@ def test_narrow_tokens_of_experts_make_experts_and_exchanges_smaller() -> None:
 def test_adapters_are_beside_the_matrices_of_each_kind() -> None:
     share = trained_share(training(named_model("nemotron-h-8b"), lora_rank=16))
     assert 0.001 < share < 0.02
+
+
+def test_tensor_ranks_share_the_groups_of_a_state() -> None:
+    heads = {name: state_heads(named_model(name)) for name in ("nemotron-h-8b", "jamba-1.5-mini")}
+    assert heads == {"nemotron-h-8b": 8, "jamba-1.5-mini": 8192}
+    assert state_heads(named_model("llama3-8b")) == 0
+    rows = LayoutColumns.from_layouts([Layout(tensor_parallel=n) for n in (1, 8, 16)])
+    rule = next(one for one in RULES if one.name == "tp_states")
+    for name, keeps in (("nemotron-h-8b", [True, True, False]), ("llama3-8b", [True] * 3)):
+        assert rule.keep(rows, named_model(name), 4096).tolist() == keeps
 
 
 def test_shares_of_the_kinds_add_up() -> None:

@@ -15,7 +15,10 @@ from autoconf_launch.launcher.measurements.validation import validate_table
 from autoconf_launch.tuning_spaces import fabric, named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
-NOT_FITTED = ("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200")
+NOT_FITTED = (
+    *("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200"),
+    "megatron_bridge_nemotron",
+)
 PLAIN = Traits(has_experts=False, bits=Bits.SIXTEEN, architecture="Ampere")
 DENSE, SPARSE = (Workload(model=named_model(name)) for name in ("gpt2", "mixtral-8x7b"))
 A100 = "A100-SXM-80GB"
@@ -105,3 +108,19 @@ def test_a_network_that_no_run_had_widens_the_band() -> None:
     )
     assert blocked.error > 1.5 * usual.error
     assert (usual.unchecked, blocked.unchecked) == ((), ("oversubscribed networks",))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("nemotron3-nano", ()),
+        ("nemotron-h-8b", ("layers with a state in models without experts",)),
+        ("jamba-1.5-mini", ("layers with such a state",)),
+        ("qwen2.5-vl-7b", ("a tower in front of the text part",)),
+        ("flux-dev", ("models of images",)),
+        ("deepseek-v3.2", ("attention to chosen keys",)),
+    ],
+)
+def test_parts_that_no_published_run_has_widen_the_band(name: str, what: tuple[str, ...]) -> None:
+    band = time_band(Workload(model=named_model(name)), Layout(), "H100-SXM-80GB")
+    assert band.unchecked == what

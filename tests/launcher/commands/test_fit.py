@@ -219,7 +219,8 @@ def reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
             "named A_log, conv",
         ),
         ({"model_type": "video_llama_3"}, "vision_config is not modelled"),
-        ({"model_type": "vit", "hidden_size": 64}, "a vit alone is not a language model"),
+        ({"model_type": "dinov2", "hidden_size": 64}, "a dinov2 alone is not a language model"),
+        ({"_class_name": "UNet2DConditionModel"}, "not modelled; known: FluxTransformer2DModel, "),
         ({"model_type": "nobody-knows-it"}, "transformers does not know; known: bert, "),
         (
             {"model_type": "xlm-roberta", "hidden_size": 64, "num_attention_heads": 4}
@@ -235,7 +236,7 @@ def test_a_type_of_transformers_that_is_not_modelled_is_refused_with_the_reason(
     ran = fit("--model", path, "--cluster", "8xH100", "--seq", "1k", "--global-batch", "8")
     assert (ran.code, ran.is_one_line, ran.out) == (2, True, ""), ran.err
     assert says in ran.err
-    does_not_know = "positions" in says or "know" in says
+    does_not_know = "positions" in says or "know" in says  # a list of known types follows
     assert does_not_know or "autoconf-launch fit --cluster C -- python" in ran.err
 
 
@@ -462,3 +463,45 @@ def test_what_is_left_open_is_what_a_trainer_has(
 ) -> None:
     document = fit(*LLAMA, "--cluster", "8xH100", "--json", *flags.split()).document
     assert (document["trainer"], document["layout"].get("zero_stage", 0)) == (trainer, stage)
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({"model_type": "vit", "hidden_size": 1024, "num_attention_heads": 16}, 197),
+        ({"_class_name": "FluxTransformer2DModel", "num_layers": 2, "num_single_layers": 4}, 4608),
+        ({"model_type": "whisper"}, 1500),
+    ],
+)
+def test_a_model_of_images_or_sound_says_how_many_tokens_a_sample_has(
+    fit: Run, tmp_path: Path, config: dict[str, Any], tokens: int
+) -> None:
+    path = write(tmp_path, "config.json", config)
+    work = ("--model", path, "--cluster", "8xH100", "--global-batch", "64")
+    assert f"global batch 64 of {tokens} tokens" in fit(*work).out
+    longer = fit(*work, "--seq", "1k")
+    assert "global batch 64 of 1024 tokens" in longer.out
+
+
+def test_a_sequence_is_needed_of_a_model_of_any_length(fit: Run) -> None:
+    ran = fit("--model", "llama3-8b", "--cluster", "8xH100", "--global-batch", "64")
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert "--seq is missing, and llama3-8b reads samples of any length" in ran.err
+    ran = fit(
+        "--model", "whisper-tiny", "--cluster", "8xH100", "--global-batch", "8", "--seq", "2k"
+    )
+    assert "reads at most 1500 tokens of sound" in ran.err
+
+
+def test_images_are_of_a_model_that_sees_them(fit: Run, tmp_path: Path) -> None:
+    text = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
+    vision = {"hidden_size": 512, "num_heads": 8, "out_hidden_size": 1024}
+    config = {"model_type": "qwen2_5_vl", "text_config": text, "vision_config": vision}
+    path = write(tmp_path, "config.json", config)
+    work = ("--cluster", "8xH100", "--seq", "8k", "--global-batch", "64", "--json")
+    one, four = (
+        fit("--model", path, *work, "--images", str(n)).document["peak_memory_gib"] for n in (1, 4)
+    )
+    assert four > one
+    refused = fit("--model", "llama3-8b", *work, "--images", "2")
+    assert "llama3-8b has no vision tower" in refused.err
