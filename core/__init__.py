@@ -145,6 +145,7 @@ from .workload import (
     FrozenPart,
     FrozenPasses,
     Optimizer,
+    PipelineSchedule,
     Software,
     WeightFormat,
     Workload,

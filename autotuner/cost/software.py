@@ -68,6 +68,7 @@ class Abilities:
         precisions: formats of its products.
         eight_bit_states: whether it has optimizers with states of 8 bits.
         adapters: whether it trains LoRA's adapters, on quantized weights too.
+        schedules: names of its pipeline schedules.
     """
 
     parallel: frozenset[str]
@@ -79,6 +80,7 @@ class Abilities:
     precisions: frozenset[Precision]
     eight_bit_states: bool = False
     adapters: bool = False
+    schedules: frozenset[str] = frozenset({"1f1b"})
 
     def first_lack(self, workload: Workload) -> str | None:
         """The first thing of a training that the code lacks, whatever the layout."""
@@ -88,6 +90,8 @@ class Abilities:
             return "LoRA"
         if (workload.optimizer.name or "").endswith("8bit") and not self.eight_bit_states:
             return f"optimizer {workload.optimizer.name}"
+        if (schedule := workload.software.schedule.name) not in self.schedules:
+            return f"schedule {schedule}"
         return None
 
 
@@ -107,8 +111,9 @@ class TrainerHabits:
     checked: frozenset[str] = frozenset()
 
     def apply_to(self, workload: Workload) -> Workload:
-        """``workload`` with these habits; whether it is compiled is the user's to say."""
-        software = replace(self.software, compiled=workload.software.compiled)
+        """``workload`` with these habits; compiler and pipeline schedule are the user's."""
+        given = workload.software
+        software = replace(self.software, compiled=given.compiled, schedule=given.schedule)
         precision = self.precision_for(workload.precision)
         return replace(workload, software=software, precision=precision)
 

@@ -185,6 +185,8 @@ def time_band(
     methods = [] if workload.weight_format is None else ["quantized weights"]
     if layout.offload is not Offload.NONE:
         methods.append("offload")
+    if not workload.software.schedule.interleaves and layout.pipeline_parallel > 1:
+        methods.append(f"schedule {workload.software.schedule.name}")
     band = step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
     return band.assuming(assumed)
 

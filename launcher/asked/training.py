@@ -22,7 +22,7 @@ from autoconf_launch.core import (
     StateMixer,
     WeightFormat,
 )
-from autoconf_launch.tuning_spaces import TRAINER_NAMES
+from autoconf_launch.tuning_spaces import SCHEDULES, TRAINER_NAMES
 
 from .parameters import VerbQuestion, parameter, question
 from .units import (
@@ -155,6 +155,12 @@ class TrainingQuestion(Modelled):
         f"framework whose rules apply: {', '.join(TRAINER_NAMES)}; default {AUTO_TRAINER}",
         TRAINER,
         default=AUTO_TRAINER,
+    )
+    schedule: str = parameter(
+        HABITS_GROUP,
+        f"order of the micro-batches in a pipeline: {', '.join(SCHEDULES)}; default 1f1b",
+        choice("schedule", SCHEDULES),
+        default="1f1b",
     )
     lora_rank: int | None = parameter(
         HABITS_GROUP, "train adapters of this rank", whole(1, 1 << 16, "R"), default=None

@@ -36,6 +36,7 @@ from autoconf_launch.autotuner.planner import (
     StepBand,
     Training,
     plan,
+    schedule_rules,
     tightest_stage,
     time_band,
 )
@@ -46,6 +47,7 @@ from autoconf_launch.core import (
     Degrees,
     Layout,
     Offload,
+    Workload,
     even_pipeline_split,
 )
 from autoconf_launch.tuning_spaces import known_accelerator
@@ -156,6 +158,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     training = request.training
     check_workload(training.workload, training.cluster)
     layers = request.recompute_layers
+    _check_schedule(training.workload, _layout(request))
     training = trainer_of_layout(
         training, lambda one: _layout(replace(request, training=one)), layers
     )
@@ -203,6 +206,17 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         gains=layout_format_gains(training, asked) if stages is None else (),
         bands=_described_bands(cluster, asked) if step_s is not None else (),
     )
+
+
+def _check_schedule(workload: Workload, layout: Layout) -> None:
+    """Check that the pipeline's schedule can run a layout."""
+    rules, columns = (
+        schedule_rules(workload.software.schedule),
+        LayoutColumns.from_layouts([layout]),
+    )
+    model, sequence = workload.architecture, workload.sequence_length
+    if why := broken_rule(layout, columns, model, sequence, rules):
+        raise ConfigError(f"{why}.")
 
 
 def _described_bands(cluster: ClusterSpec, asked: Proposal) -> tuple[StepBand, ...]:

@@ -19,7 +19,12 @@ from autoconf_launch.core import (
     WeightFormat,
     Workload,
 )
-from autoconf_launch.tuning_spaces import known_accelerator, preset, unknown_gpu
+from autoconf_launch.tuning_spaces import (
+    SCHEDULES,
+    known_accelerator,
+    preset,
+    unknown_gpu,
+)
 
 from ..asked import (
     FitCommand,
@@ -149,7 +154,7 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         lora_rank=asked.lora_rank,
         weight_format=WeightFormat(asked.weights) if asked.weights else None,
         frozen=frozenset(map(FrozenPart, asked.freeze)),
-        software=Software(compiled=asked.compile),
+        software=Software(compiled=asked.compile, schedule=SCHEDULES[asked.schedule]),
     )
     return TrainingRequest(
         workload=workload,

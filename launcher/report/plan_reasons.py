@@ -308,6 +308,7 @@ def _flags(workload: Workload) -> dict[str, Any]:
         "--precision": workload.precision.value,
         "--weights": workload.weight_format and workload.weight_format.value,
         "--seq": workload.sequence_length,
+        "--schedule": workload.software.schedule.name,
     }
 
 
