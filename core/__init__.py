@@ -151,6 +151,7 @@ from .workload import (
     GradientSum,
     Loss,
     Optimizer,
+    PipelineSchedule,
     Software,
     States,
     UpdatedWeights,

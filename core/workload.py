@@ -115,6 +115,47 @@ class WeightFormat(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSchedule:
+    """The order of the micro-batches in a pipeline of p stages; by default 1F1B.
+
+    A schedule that splits the backward pass into the gradients of inputs and of weights fills the
+    bubble with the latter. Forward and both halves of the backward pass are taken as equally long,
+    each a third of a stage's micro-batch, which holds for products but not for attention (Qi et
+    al. 2023, arXiv:2401.10241, section 2).
+
+    Attributes:
+        bubble: length of each part of the bubble, over the seconds of a micro-batch on a stage.
+        bubble_stages, bubble_less: the bubble has ``bubble_stages * p - bubble_less`` parts.
+        held_stages, held_more: each stage holds the activations of ``held_stages * p + held_more``
+            micro-batches.
+        falls: each stage holds one less than the stage before it.
+        interleaves: virtual stages shorten the bubble.
+        chunks: stages of each rank, which lie on the ranks as a V.
+        copies: copies of each weight and gradient, besides data parallelism.
+        least: fewest micro-batches of a step, over p.
+        source: publication and place.
+    """
+
+    name: str = "1f1b"
+    bubble: float = 1.0
+    bubble_stages: float = 1.0
+    bubble_less: float = 1.0
+    held_stages: float = 1.0
+    held_more: float = 0.0
+    falls: bool = True
+    interleaves: bool = True
+    chunks: int = 1
+    copies: int = 1
+    least: float = 0.0
+    source: str = "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2"
+
+    @property
+    def is_folded(self) -> bool:
+        """True if a rank has the first stage and the last one."""
+        return self.chunks > 1 or self.copies > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
     """Properties of a training code that do not depend on the model.
 
@@ -156,6 +197,7 @@ class Software:
         states: formats of weights, gradients and moments; None: the framework's.
         fused_update: the optimizer updates weights in place, without a temporary of their size.
         loss: way from hidden states to the loss.
+        schedule: order of the micro-batches in a pipeline.
     """
 
     framework: Framework = Framework.MEGATRON
@@ -188,6 +230,7 @@ class Software:
     states: States | None = None
     fused_update: bool = False
     loss: Loss = Loss.WHOLE
+    schedule: PipelineSchedule = PipelineSchedule()
 
 
 OPTIMIZER_STATES: Mapping[str, float] = MappingProxyType(

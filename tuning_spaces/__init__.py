@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         parse_space,
         zero_choices,
     )
-    from .trainers import CHECKED, TRAINER_NAMES, TRAINERS, trainer
+    from .trainers import CHECKED, SCHEDULES, TRAINER_NAMES, TRAINERS, trainer
 else:
     __getattr__ = attach(
         __name__,
@@ -110,6 +110,6 @@ else:
                 "SpaceKnob ZeroSearch default_families default_space given_knobs "
                 "parse_families parse_space zero_choices"
             ),
-            ".trainers": "CHECKED TRAINER_NAMES TRAINERS trainer",
+            ".trainers": "CHECKED SCHEDULES TRAINER_NAMES TRAINERS trainer",
         },
     )

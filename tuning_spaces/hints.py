@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_LIKENESS = 0.7
+_LIKENESS = 0.6
 """Part of the letters of two names that must agree in order: Gaudi3 and A30 have 0.44, H101 and
-H100 0.75."""
+H100 0.75, nf5 and nf4 0.67."""
 
 
 def nearest(name: str, known: Iterable[str], also: Mapping[str, str] = _NONE) -> str | None:

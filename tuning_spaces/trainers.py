@@ -1,4 +1,4 @@
-"""Training codes: their habits, and their features; each is a row of ``trainers.json``."""
+"""Training codes with habits and features, and pipeline schedules: rows of two JSON files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from autoconf_launch.core import (
     Framework,
     Loss,
     Offload,
+    PipelineSchedule,
     Precision,
     Software,
     States,
@@ -23,9 +24,15 @@ from autoconf_launch.core import (
 )
 
 
+def _read(name: str) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name(name).read_text(encoding="utf-8")
+    )
+    return rows
+
+
 def _read_rows() -> Mapping[str, TrainerHabits]:
-    path = Path(__file__).with_name("trainers.json")
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = _read("trainers.json")
     return MappingProxyType({name: _habits(_whole_row(rows, name)) for name in rows})
 
 
@@ -66,10 +73,15 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
             losses=frozenset(map(Loss, row["losses"])),
             in_backward=row.get("in_backward", False),
             offload_alone=row.get("offload_alone", False),
+            schedules=frozenset(row.get("schedules", ("1f1b",))),
         ),
     )
 
 
+SCHEDULES = MappingProxyType(
+    {name: PipelineSchedule(name=name, **row) for name, row in _read("schedules.json").items()}
+)
+"""Pipeline schedules by name; ``1f1b`` interleaves the virtual stages of a layout."""
 TRAINERS = _read_rows()
 """Training codes by name; those which represent others come first."""
 TRAINER_NAMES = (AUTO_TRAINER, *TRAINERS)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Proposal,
         Remedy,
         Verdict,
+        broken_rule,
         can_split_sequence,
         fits,
         remedies,
@@ -89,7 +90,6 @@ if TYPE_CHECKING:
         LayoutRule,
         Stages,
         StageSends,
-        broken_rule,
         can_cut,
         has_even_pieces,
         rows_obeying,
@@ -149,7 +149,8 @@ else:
                 "mape spearman time_accuracy"
             ),
             ".fitting": (
-                "NodeLimits Proposal Remedy Verdict can_split_sequence fits remedies verdict"
+                "NodeLimits Proposal Remedy Verdict broken_rule can_split_sequence fits remedies "
+                "verdict"
             ),
             ".hardware": (
                 "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
@@ -168,8 +169,7 @@ else:
                 "distinct stacks"
             ),
             ".layout_rules": (
-                "RULES Keep LayoutRule Stages StageSends broken_rule can_cut has_even_pieces "
-                "rows_obeying"
+                "RULES Keep LayoutRule Stages StageSends can_cut has_even_pieces rows_obeying"
             ),
             ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",

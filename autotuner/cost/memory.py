@@ -438,10 +438,13 @@ def memory_bytes(
     layers = leading + weights.repeated_layers
     if stages is None:
         stages = stages_of_peak(columns, leading, layers)
-    looked_at = Stages.of(stages, columns, layers, given_SC)
+    schedule = workload.software.schedule
+    looked_at = Stages.of(stages, columns, layers, given_SC, schedule)
     counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
     state = model_state(counts, columns, workload)
+    if schedule.copies > 1:
+        state = state.with_copies(columns, schedule.copies)
     coming_SC, software = activations.held_SC, workload.software
     if software.framework is Framework.FSDP and not workload.updates_in_backward:
         last_SC = working_bytes(workload, weights, columns, looked_at)

@@ -236,6 +236,17 @@ class ModelState:
     gradients_SC: Floats
     optimizer_SC: Floats
 
+    def with_copies(self, columns: LayoutColumns, copies: int) -> ModelState:
+        """Weights and gradients of several stages; their copies share what ZeRO shards."""
+        copies_C = np.where(columns.pipeline_C > 1, copies, 1)
+        whole_C = np.where(columns.zero_stage_C > 0, 1, copies_C)
+        return replace(
+            self,
+            weights_SC=self.weights_SC * copies_C,
+            gradients_SC=self.gradients_SC * copies_C,
+            optimizer_SC=self.optimizer_SC * whole_C,
+        )
+
     def with_late_gradients(self, columns: LayoutColumns, freed_SC: Floats) -> ModelState:
         """Gradients of a single rank that fit into memory freed by the backward pass.
 

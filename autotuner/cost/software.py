@@ -94,6 +94,7 @@ class Abilities:
         losses: ways to the loss.
         in_backward: whether it can update each weight in the backward pass.
         offload_alone: whether it offloads activations only without pipelines and recomputation.
+        schedules: names of its pipeline schedules.
     """
 
     parallel: frozenset[str]
@@ -109,6 +110,7 @@ class Abilities:
     losses: frozenset[Loss] = frozenset()
     in_backward: bool = False
     offload_alone: bool = False
+    schedules: frozenset[str] = frozenset({"1f1b"})
 
     def first_lack(self, workload: Workload) -> str | None:
         """The first thing of a training that the code lacks, whatever the layout."""
@@ -125,6 +127,8 @@ class Abilities:
             return f"loss {workload.loss.value}"
         if workload.updates_in_backward and not self.in_backward:
             return "update in the backward pass"
+        if (schedule := workload.software.schedule.name) not in self.schedules:
+            return f"schedule {schedule}"
         return None
 
 
@@ -144,8 +148,9 @@ class TrainerHabits:
     checked: frozenset[str] = frozenset()
 
     def apply_to(self, workload: Workload) -> Workload:
-        """``workload`` with these habits; whether it is compiled is the user's to say."""
-        software = replace(self.software, compiled=workload.software.compiled)
+        """``workload`` with these habits; compiler and pipeline schedule are the user's."""
+        given = workload.software
+        software = replace(self.software, compiled=given.compiled, schedule=given.schedule)
         precision = self.precision_for(workload.precision)
         return replace(workload, software=software, precision=precision)
 

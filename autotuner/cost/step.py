@@ -335,10 +335,14 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
 def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
     """Parts if pipelines of all rows cross nodes, or none of them does."""
     kernels = Roofline(workload=workload, machine=machine)
+    schedule = workload.software.schedule
 
     def of(columns: LayoutColumns) -> StepParts:
         def exchange(busy_s_C: Floats) -> Iterator[Floats]:
-            yield gradient_exchange_s(columns, workload, machine, busy_s_C)
+            exchanged = gradient_exchange_s(columns, workload, machine, busy_s_C)
+            if schedule.copies > 1:
+                exchanged = exchanged * np.where(columns.pipeline_C > 1, schedule.copies, 1)
+            yield exchanged
             yield offload_transfer_s(columns, workload, machine)
             yield activation_transfer_s(columns, workload, machine, busy_s_C)
             if workload.optimizer.is_paged:
@@ -498,4 +502,5 @@ def _stage_sends(layouts: LayoutColumns, workload: Workload, machine: Machine) -
     ranks = layouts.context_C * layouts.tensor_C
     tokens = layouts.micro_batch_C * workload.sequence_length / ranks
     sent = np.asarray(tokens * workload.architecture.hidden * workload.precision.value_bytes)
-    return StageSends.between(layouts.pipeline_C, layouts.stage_ranks_C, machine, sent)
+    sends = StageSends.between(layouts.pipeline_C, layouts.stage_ranks_C, machine, sent)
+    return replace(sends, schedule=workload.software.schedule)

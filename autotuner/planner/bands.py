@@ -201,6 +201,8 @@ def time_band(
         methods.append("offload")
     if fabric is not None and fabric.spine < 1.0:
         methods.append("oversubscribed networks")
+    if not workload.software.schedule.interleaves and layout.pipeline_parallel > 1:
+        methods.append(f"schedule {workload.software.schedule.name}")
     methods.extend(_unseen_parts(workload.architecture))
     band = step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
     return band.assuming(assumed)

@@ -14,6 +14,7 @@ import numpy as np
 from autoconf_launch.core import (
     Architecture,
     Offload,
+    PipelineSchedule,
     Precision,
     Recompute,
     StateForm,
@@ -173,6 +174,37 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
     return (
         *(_no_kind(flag, knob) for flag, knob in _KINDS.items() if flag not in has.parallel),
         *(LayoutRule(f"trainer_{name}", knob, flag, "", keep) for name, knob, flag, keep in rules),
+    )
+
+
+@cache
+def schedule_rules(schedule: PipelineSchedule) -> tuple[LayoutRule, ...]:
+    """Layouts that a pipeline schedule can run."""
+    if schedule.interleaves:
+        return ()
+
+    def has_enough(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+        enough = x.accumulation_C >= schedule.least * x.pipeline_C
+        pairs = (schedule.copies == 1) | (x.pipeline_C % 2 == 0)
+        return np.asarray((x.pipeline_C == 1) | (enough & pairs))
+
+    name = schedule.name
+    return (
+        LayoutRule(
+            "schedule_vpp",
+            "virtual_C",
+            "vpp",
+            f"is not for schedule {name}, which has its own stages",
+            lambda x, a, _: x.virtual_C == 1,
+        ),
+        LayoutRule(
+            "schedule_micro_batches",
+            "pipeline_C",
+            "pp",
+            f"needs {schedule.least:g} micro-batches a step for each stage in schedule {name}"
+            + ", and an even number of stages" * (schedule.copies > 1),
+            has_enough,
+        ),
     )
 
 

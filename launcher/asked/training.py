@@ -26,7 +26,7 @@ from autoconf_launch.core import (
     States,
     WeightFormat,
 )
-from autoconf_launch.tuning_spaces import TRAINER_NAMES, fabric_names
+from autoconf_launch.tuning_spaces import SCHEDULES, TRAINER_NAMES, fabric_names
 
 from .parameters import VerbQuestion, parameter, question
 from .units import (
@@ -211,6 +211,12 @@ class TrainingQuestion(Modelled):
         "trainer's",
         choice("dispatcher", DISPATCHERS),
         default=None,
+    )
+    schedule: str = parameter(
+        HABITS_GROUP,
+        f"order of the micro-batches in a pipeline: {', '.join(SCHEDULES)}; default 1f1b",
+        choice("schedule", SCHEDULES),
+        default="1f1b",
     )
     lora_rank: int | None = parameter(
         HABITS_GROUP, "train adapters of this rank", whole(1, 1 << 16, "R"), default=None

@@ -38,6 +38,7 @@ from autoconf_launch.autotuner.planner import (
     StepBand,
     Training,
     plan,
+    schedule_rules,
     tightest_stage,
     time_band,
 )
@@ -48,6 +49,7 @@ from autoconf_launch.core import (
     Degrees,
     Layout,
     Offload,
+    Workload,
     even_pipeline_split,
 )
 from autoconf_launch.tuning_spaces import known_accelerator
@@ -158,6 +160,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     training = request.training
     check_workload(training.workload, training.cluster)
     layers = request.recompute_layers
+    _check_schedule(training.workload, _layout(request))
     training = trainer_of_layout(
         training, lambda one: _layout(replace(request, training=one)), layers
     )
@@ -165,8 +168,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
     asked = Proposal(layout=_layout(request), workload=workload, recompute_layers=layers)
     columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
-    sequence = workload.sequence_length
-    if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
+    if why := broken_rule(asked.layout, columns, workload.architecture, workload.sequence_length):
         raise ConfigError(f"{why}.")
     predicted, seconds = estimate(columns, workload, cluster), partial(proposal_step_s, cluster)
     host, stages = _host_memory(predicted, training), None
@@ -206,6 +208,17 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         gains=layout_format_gains(training, asked) if stages is None else (),
         bands=_described_bands(cluster, asked) if step_s is not None else (),
     )
+
+
+def _check_schedule(workload: Workload, layout: Layout) -> None:
+    """Check that the pipeline's schedule can run a layout."""
+    rules, columns = (
+        schedule_rules(workload.software.schedule),
+        LayoutColumns.from_layouts([layout]),
+    )
+    model, sequence = workload.architecture, workload.sequence_length
+    if why := broken_rule(layout, columns, model, sequence, rules):
+        raise ConfigError(f"{why}.")
 
 
 def _described_bands(cluster: ClusterSpec, asked: Proposal) -> tuple[StepBand, ...]:

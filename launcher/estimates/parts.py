@@ -261,7 +261,16 @@ def machine_kinds(
     Args:
         training: cluster, and memory of a GPU if a flag bounds it.
         prices: price of each kind.
+
+    Raises:
+        ConfigError: the pipeline's schedule is not 1F1B.
     """
+    schedule = training.workload.software.schedule
+    if not schedule.interleaves:
+        raise ConfigError(
+            f"--schedule {schedule.name} is for equal nodes and even stages, but this cluster or "
+            "its stages differ; omit it."
+        )
     bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
     return tuple(
         _machine_kind(kind, price, bound)

@@ -123,11 +123,14 @@ class PlanAnswer:
             return [self.parts.band(one) for one in rows]
         if self.question is None:
             return [StepBand(error=EAGER_BAND) for _ in rows]
-        training, found = self.question.training, dict[tuple[Offload, float], StepBand]()
-        for one in rows:
-            if (key := (one.layout.offload, one.narrowing)) not in found:
+        training, found = self.question.training, dict[tuple[Offload, bool, float], StepBand]()
+        keys = [
+            (one.layout.offload, one.layout.pipeline_parallel > 1, one.narrowing) for one in rows
+        ]
+        for key, one in zip(keys, rows, strict=True):
+            if key not in found:
                 found[key] = planned_band(training, one)
-        return [found[one.layout.offload, one.narrowing] for one in rows]
+        return [found[key] for key in keys]
 
     def states(self, rows: Sequence[Planned]) -> list[RowState]:
         if self.script:

@@ -24,7 +24,12 @@ from autoconf_launch.core import (
     WeightFormat,
     Workload,
 )
-from autoconf_launch.tuning_spaces import known_accelerator, preset, unknown_gpu
+from autoconf_launch.tuning_spaces import (
+    SCHEDULES,
+    known_accelerator,
+    preset,
+    unknown_gpu,
+)
 
 from ..asked import (
     FitCommand,
@@ -158,7 +163,7 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         weight_format=WeightFormat(asked.weights) if asked.weights else None,
         frozen=frozenset(map(FrozenPart, asked.freeze)),
         dispatcher=Dispatcher(asked.dispatcher) if asked.dispatcher else None,
-        software=Software(compiled=asked.compile),
+        software=Software(compiled=asked.compile, schedule=SCHEDULES[asked.schedule]),
         states=States(asked.states) if asked.states else None,
         gradients=GradientSum(asked.gradients) if asked.gradients else None,
         loss=Loss(asked.loss) if asked.loss else None,

@@ -79,8 +79,8 @@ RULES_IN_WORDS = {
     "offload_zero": "offloaded weights need ZeRO 3",
     "recompute_layers": "more layers are recomputed than a stage has",
     "zero_ranks": "ZeRO has nothing to shard over one rank",
-    "runtime_training": "our runtime has no such precision, optimizer, states or loss, no "
-    "adapters and no frozen parts",
+    "runtime_training": "our runtime has no such precision, optimizer, states, loss or schedule, "
+    "no adapters and no frozen parts",
     "runtime_model": "the model's own structure is not known",
     "runtime_activations": "our runtime does not offload activations, and no published step time "
     "with them was checked",
@@ -94,6 +94,8 @@ RULES_IN_WORDS = {
     "trainer_sp": "the trainer has no sequence parallelism",
     "trainer_pp": "the trainer has no pipelines",
     "trainer_vpp": "the trainer has no virtual stages",
+    "schedule_vpp": "the pipeline's schedule has its own stages",
+    "schedule_micro_batches": "the pipeline's schedule needs more micro-batches, or even PP",
     "trainer_layout": "the trainer has only even virtual stages",
     "trainer_cp": "the trainer has no context parallelism",
     "trainer_ep": "the trainer has no expert parallelism",

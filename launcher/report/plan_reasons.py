@@ -310,6 +310,7 @@ def _flags(workload: Workload) -> dict[str, Any]:
         "--loss": workload.loss and workload.loss.value,
         "--states": workload.states and workload.states.value,
         "--seq": workload.sequence_length,
+        "--schedule": workload.software.schedule.name,
     }
 
 

@@ -426,6 +426,38 @@ def test_a_described_gpu_is_answered_with_a_band_that_says_what_was_never_checke
     assert "GPU 'X9' is unknown; describe it with peak_tflops" in refused.err
 
 
+PIPELINE = (
+    *("--model", "deepseek-v3", "--seq", "4k", "--precision", "fp8_blockwise"),
+    *("--cluster", "256x8xH800", "--global-batch", "16384", "--pp", "16", "--ep", "64"),
+)
+
+
+def test_dualpipe_has_a_shorter_step_and_twice_the_weights(fit: Run) -> None:
+    plain = fit(*PIPELINE, "--trainer", "deepseek", "--json").document
+    dual = fit(*PIPELINE, "--schedule", "dualpipe", "--json").document
+    assert dual["trainer"] == "deepseek"
+    assert dual["step_time_s"] < plain["step_time_s"]
+    for name, factor in (("weights", 2), ("gradients", 2), ("optimizer", 1)):
+        before, after = (one["stages"][1]["parts"][name] for one in (plain, dual))
+        assert after == pytest.approx(factor * before, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--schedule", "zbv", "--vpp", "2"), "vpp=2 is not for schedule zbv"),
+        (("--schedule", "zbv", "--micro-batch", "16"), "needs 2 micro-batches a step for each"),
+        (("--schedule", "zbv", "--trainer", "nemo"), "--trainer nemo has no schedule zbv"),
+        (("--schedule", "zb-h"), "did you mean 'zb-h"),
+    ],
+)
+def test_a_schedule_that_cannot_run_is_refused_with_the_reason(
+    fit: Run, more: tuple[str, ...], words: str
+) -> None:
+    refused = fit(*PIPELINE, *more)
+    assert (refused.code, words in refused.err) == (2, True), refused.err
+
+
 def test_a_no_for_a_cpu_asks_about_gpus_and_not_for_larger_ones(fit: Run) -> None:
     ran = fit("--model", "llama3-70b", "--seq", "8k", "--global-batch", "64", "--cluster", "local")
     assert ran.code == 1
