@@ -28,9 +28,9 @@ from .errors import (
     nearest_known,
     one_line,
     plural,
-    unusable_extension,
     visible,
 )
+from .extensions import installed_extensions, unusable_extension
 from .faces import attach
 from .knobs import (
     EXTRAS,

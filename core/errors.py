@@ -70,26 +70,6 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     return f"known: {listed}"
 
 
-def unusable_extension(point: str, value: str, why: Exception, call: str = "") -> ConfigError:
-    """The error for an entry point of another package that fails before it does anything.
-
-    Args:
-        point: the extension point, such as ``strategy``.
-        value: ``module:attribute``.
-        why: error of its module or its first call.
-        call: what it is called with; empty if nothing is called.
-    """
-    from importlib.metadata import entry_points  # --help does not wait for it
-
-    group = f"autoconf_launch.{point}"
-    name = next((f"{e.name} = " for e in entry_points(group=group) if e.value == value), "")
-    called = f"it is called with {call}; " if call else ""
-    return ConfigError(
-        f"The entry point {name}{value} of {group} cannot be used ({type(why).__name__}: "
-        f"{str(why).rstrip('.')}); {called}correct it, or uninstall its package."
-    )
-
-
 def visible(text: str) -> str:
     """The text with its control characters written as escapes; lines and tabs stay."""
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -7,15 +7,18 @@ from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from autoconf_launch.core import AutoconfError, ConfigError, nearest_known, unusable_extension
+from autoconf_launch.core import (
+    AutoconfError,
+    ConfigError,
+    installed_extensions,
+    nearest_known,
+    unusable_extension,
+)
 
 
 def references(point: str, table: Mapping[str, str]) -> dict[str, str]:
     """``name -> "module:attribute"`` of other packages and of the table, which wins."""
-    from importlib.metadata import entry_points  # --help does not wait for it
-
-    group = f"autoconf_launch.{point}"
-    installed = {e.name: e.value for e in entry_points(group=group) if e.name not in table}
+    installed = {name: entry.value for name, entry in installed_extensions(point).items()}
     return {**installed, **table}
 
 

@@ -310,13 +310,17 @@ def _products_s(
 
     A backward pass has a product for the input and one for the weight.
     """
-    forward, backward = [], np.zeros(())
-    for m, n, k, count in products:
-        by_input = kernels.product_s(m, k, n, count)
-        by_weight = kernels.product_s(k, n, m, count)
-        forward.append(kernels.product_s(m, n, k, count))
-        backward = backward + (by_input + trained_share(workload) * by_weight)
-    return forward, backward
+    rows = np.broadcast_shapes(*(np.shape(side) for product in products for side in product))
+    m, n, k, count = sides = np.empty((4, len(products), *rows))
+    for number, product in enumerate(products):
+        for side, values in zip(sides, product, strict=True):
+            side[number] = values
+    ways = kernels.product_s(np.stack((m, m, k)), np.stack((n, k, n)), np.stack((k, n, m)), count)
+    forward, by_input, by_weight = ways
+    backward = np.zeros(())
+    for one in by_input + trained_share(workload) * by_weight:
+        backward = backward + one
+    return list(forward), backward
 
 
 def cross_products(stack: Stack, inner: InnerLayouts, tokens: Floats) -> list[Product]:

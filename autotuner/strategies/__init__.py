@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from autoconf_launch.core import AutoconfError, ConfigError, nearest_known, unusable_extension
+from autoconf_launch.core import (
+    AutoconfError,
+    ConfigError,
+    installed_extensions,
+    nearest_known,
+    unusable_extension,
+)
 
 from ..space import OBJECTIVES, Objective
 from .base import Ask, Strategy, next_number
@@ -29,7 +34,7 @@ a colon, with the text after it. ``model_based`` and ``xgboost`` are the same tu
 LEARNED = ("model_based", "xgboost")
 """Names of the tuner that learns costs and draws conclusions from curves of throughput."""
 
-_ENTRY_POINTS = "autoconf_launch.strategy"
+_POINT = "strategy"
 """Group in which other packages register theirs, with the same kind of value."""
 
 _DETAILED = ("optuna",)
@@ -61,20 +66,20 @@ def load_strategy(
         return cast(Strategy, getattr(import_module(module), attribute)(objective, *details))
     if hint := strategy_hint(name):
         raise ConfigError(f"{where} is '{name}', which is unknown; {hint}.")
-    others = _others()
+    others = installed_extensions(_POINT)
     try:
         return cast(Strategy, others[name].load()(objective))
     except AutoconfError:
         raise
     except Exception as error:  # foreign code raises its own kinds of errors
-        raise unusable_extension("strategy", others[name].value, error, "the objective") from error
+        raise unusable_extension(_POINT, others[name].value, error, "the objective") from error
 
 
 def strategy_hint(name: str) -> str | None:
     """The end of a sentence on an unknown name; None for a known one."""
-    if _is_ours(name) or name in _others():
+    if _is_ours(name) or name in installed_extensions(_POINT):
         return None
-    known = (*STRATEGIES, *_others())
+    known = (*STRATEGIES, *installed_extensions(_POINT))
     near, names = nearest_known(name, known), f"known: {', '.join(sorted(known))}"
     return names if near.startswith("known") else f"{near} ({names})"
 
@@ -98,7 +103,3 @@ def _check_xgboost() -> None:
             f"The search needs XGBoost, which cannot be imported ({why}); install it with "
             "pip install xgboost-cpu."
         ) from error
-
-
-def _others() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=_ENTRY_POINTS)}

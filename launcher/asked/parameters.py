@@ -241,11 +241,21 @@ def _sentence(text: str) -> str:
     return text if text.endswith("?") else f"{text}."
 
 
-def asked_parameters(kind: type, path: tuple[str, ...] = ()) -> Iterator[Parameter]:
+_PARAMETERS = dict[type, tuple[Parameter, ...]]()
+"""Parameters of each question, read once."""
+
+
+def asked_parameters(kind: type) -> tuple[Parameter, ...]:
     """All parameters of a question; parameters of its parts are in their place."""
+    if kind not in _PARAMETERS:
+        _PARAMETERS[kind] = tuple(_read_parameters(kind, ()))
+    return _PARAMETERS[kind]
+
+
+def _read_parameters(kind: type, path: tuple[str, ...]) -> Iterator[Parameter]:
     for one in fields(kind):
         if "part" in one.metadata:
-            yield from asked_parameters(one.metadata["part"], (*path, one.name))
+            yield from _read_parameters(one.metadata["part"], (*path, one.name))
         elif "asked" in one.metadata:
             asked = one.metadata["asked"]
             yield Parameter(

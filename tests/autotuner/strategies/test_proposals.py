@@ -1,13 +1,12 @@
 import math
 import time
 from dataclasses import replace
-from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner import strategies
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
@@ -19,6 +18,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.autotuner.strategies import Ask, load_strategy
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 
+from ...packages import install_extension
 from ..builders import launch, measurement, prediction_table, trial_of
 
 LATENCY = OBJECTIVES["latency"]
@@ -110,14 +110,12 @@ def test_the_model_learns_from_measurements_and_wrong_predictions() -> None:
     assert found == (1, 0)
 
 
-def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint(
-        name="theirs",
-        value="autoconf_launch.autotuner.strategies.base:grid_search",
-        group=strategies._ENTRY_POINTS,
-    )
-    monkeypatch.setattr(strategies, "entry_points", lambda group: EntryPoints([entry]))
-    assert load_strategy("theirs").propose(Ask(pool=pool(1))) == (0,)
+def test_other_packages_add_strategies_by_an_entry_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    value = "autoconf_launch.autotuner.strategies.base:grid_search"
+    install_extension(monkeypatch, tmp_path, "strategy", value)
+    assert load_strategy("mine").propose(Ask(pool=pool(1))) == (0,)
 
 
 def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:

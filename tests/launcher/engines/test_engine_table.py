@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from autoconf_launch.launcher.engines.ray_driver import run_agent
 from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.request import RemoteAccess
 from autoconf_launch.nemo.inference_search import load_engine
+
+from ...packages import install_extension
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -34,14 +35,11 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         parse_request(["--launcher", "slurn", "train.py"])
 
 
-def test_an_installed_package_can_bring_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(
-        name="mine",
-        value="autoconf_launch.launcher.engines.ssh:SshEngine",
-        group="autoconf_launch.engine",
-    )
-    monkeypatch.setattr(
-        metadata, "entry_points", lambda group: EntryPoints((point,)).select(group=group)
+def test_an_installed_package_can_bring_an_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install_extension(
+        monkeypatch, tmp_path, "engine", "autoconf_launch.launcher.engines.ssh:SshEngine"
     )
     access = parse_request(["--launcher", "mine", "train.py"]).remote
     assert isinstance(make_engine(access), SshEngine)
@@ -93,12 +91,8 @@ BROKEN = "class Picky:\n    def __init__(self, wanted, more, and_more, last): ..
 
 def bring(monkeypatch: pytest.MonkeyPatch, folder: Path, point: str, value: str) -> None:
     (folder / "picky.py").write_text(BROKEN)
-    monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "picky", raising=False)
-    entry = EntryPoint(name="mine", value=value, group=f"autoconf_launch.{point}")
-    monkeypatch.setattr(
-        metadata, "entry_points", lambda group: EntryPoints((entry,)).select(group=group)
-    )
+    install_extension(monkeypatch, folder, point, value)
 
 
 @pytest.mark.parametrize(
