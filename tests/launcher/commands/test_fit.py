@@ -50,8 +50,10 @@ def test_the_report_is_as_it_was_agreed(fit: Run) -> None:
     assert fit(*spelled).out == GOLDEN
 
 
-TUNED = (*("--model", "llama3.1-8b", "--cluster", "rtx4090", "--trainer", "torchtune"), "--states")
-TUNED = (*TUNED, *("bf16", "--seq", "2048", "--recompute", "full", "--micro-batch", "2"))
+TUNED = (
+    *("--model", "llama3.1-8b", "--cluster", "rtx4090", "--trainer", "torchtune"),
+    *("--states", "bf16", "--seq", "2048", "--recompute", "full", "--micro-batch", "2"),
+)
 
 
 def test_states_updates_and_the_optimizer_are_words_of_the_question(fit: Run) -> None:

@@ -14,8 +14,8 @@ WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 
 
 def test_activations_are_offloaded_if_nothing_else_fits(plan: Run) -> None:
-    long = ("--model", "llama3.1-8b", "--cluster", "1xRTX-4090", "--trainer", "unsloth")
-    long = (*long, "--lora-rank", "32", "--weights", "nf4", "--global-batch", "1")
+    unsloth = ("--model", "llama3.1-8b", "--cluster", "1xRTX-4090", "--trainer", "unsloth")
+    long = (*unsloth, "--lora-rank", "32", "--weights", "nf4", "--global-batch", "1")
     fitting, too_long = (plan(*long, "--seq", tokens, "--json") for tokens in ("16384", "65536"))
     offloads = [ran.document["best"][0]["candidate"]["offload"] for ran in (fitting, too_long)]
     assert offloads == ["none", "activations"]
