@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout, Workload
+from autoconf_launch.core import Architecture, Layout
 
 from ..space import Bools, Floats, Ints
 from .hardware import SENT, Machine, domain_cards_bytes_per_s
@@ -313,15 +313,6 @@ def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
     behind = stages - stage_SC
     warm_up = np.where(chunks > 1, 2 * behind - 1 + (chunks - 1) * stages, behind)
     return np.asarray(np.minimum(warm_up, columns.accumulation_C * chunks) / chunks)
-
-
-def pipeline_buffer_bytes(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
-    """Hidden states being sent and received, one each way, and those kept after sending."""
-    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
-    tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
-    one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
-    return np.asarray(one_C * (2 + kept_SC))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
