@@ -27,6 +27,7 @@ from autoconf_launch.core import (
 from ..layers import all_layers
 from ..space import Bools, Floats, Ints
 from .activations import activation_bytes
+from .hardware import Machine
 from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import RULES, LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
@@ -497,10 +498,20 @@ def _offloaded_bytes(
     return every.held_SC - left.held_SC
 
 
-def moved_activation_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
-    """Bytes that one micro-batch sends to the host from the first stage, and gets back."""
+def activation_transfer_s(
+    columns: LayoutColumns, workload: Workload, machine: Machine, passes_s_C: tuple[Floats, Floats]
+) -> Floats:
+    """Offloaded activations on the host link, beyond the pass that hides each direction.
+
+    ``passes_s_C``: forward and backward passes of a micro-batch on a stage.
+    """
+    if not columns.are_activations_away_C.any():
+        return np.zeros(())
     weights = model_weights(workload.architecture)
     layers = weights.encoder_layers + weights.dense_layers + weights.repeated_layers
     first = Stages.of(np.zeros_like(columns.pipeline_C)[None], columns, layers)
     moved_SC = _offloaded_bytes(workload, weights, columns, first)
-    return np.asarray((moved_SC / np.maximum(1.0, first.waiting_SC))[0])
+    moved_C = (moved_SC / np.maximum(1.0, first.waiting_SC))[0]
+    once_C = moved_C / machine.physics.host_link_bytes_per_s
+    exposed_C = sum(np.maximum(0.0, once_C - busy_s_C) for busy_s_C in passes_s_C)
+    return np.asarray(exposed_C * columns.accumulation_C)

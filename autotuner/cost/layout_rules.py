@@ -298,15 +298,6 @@ def in_flight(
     return np.asarray(np.minimum(warm_up, columns.accumulation_C * chunks) / chunks)
 
 
-def pipeline_buffer_bytes(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
-    """Hidden states being sent and received, one each way, and those kept after sending."""
-    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
-    tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
-    one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
-    return np.asarray(one_C * (2 + kept_SC))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSends:
     """Seconds in which each rank of a pipeline's stages sends a buffer; 0 for one stage.

@@ -19,6 +19,7 @@ from autoconf_launch.core import (
     Framework,
     Grade,
     ModelSpec,
+    Precision,
     Recompute,
     Software,
     States,
@@ -36,12 +37,11 @@ from .activations import (
 )
 from .kernel_times import profiled_model
 from .layout_columns import LayoutColumns, broadcast_sum
-from .layout_rules import Stages, in_flight, pipeline_buffer_bytes, stages_of_peak
+from .layout_rules import Stages, in_flight, stages_of_peak
 from .model_state import (
     LocalWeights,
     ProfiledRank,
     RankWeights,
-    bucket_bytes,
     gradient_bytes,
     is_plain,
     model_state,
@@ -79,6 +79,10 @@ COMPILED_FRAGMENTATION = 0.01
 """The same share if a compiler plans the reuse of buffers."""
 _LIVE_VALUES = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` by default."""
+_BUCKET_VALUES = 5e8
+"""DeepSpeed's ``reduce_bucket_size`` by default."""
+_BF16_GATHER_VALUES = 5e9
+"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 MEMORY_BAND = 0.10
 """Relative error to expect; nine of ten published peaks, of few models, are within 7.3 %."""
 
@@ -416,6 +420,32 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
         ),
         value_bytes=gathered,
     )
+
+
+def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """DeepSpeed's buckets, or DDP's if passing gradients are copied into buckets; else 0.
+
+    DeepSpeed: buckets of gradients in the format of their sum and, if an optimizer is sharded, of
+    new weights, which torch's ``all_gather`` of a list copies once more.
+    """
+    if passing := workload.software.passing_gradient_bytes:
+        return np.asarray(passing * trained.all_SC * (columns.shards_C > 1))
+    if workload.software.framework is not Framework.DEEPSPEED:
+        return np.zeros(())
+    is_fp16 = workload.precision is Precision.FP16
+    reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
+    limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
+    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
+    return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))
+
+
+def pipeline_buffer_bytes(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
+    """Hidden states being sent and received, one each way, and those kept after sending."""
+    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
+    tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
+    hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
+    one_C = (columns.pipeline_C > 1) * tokens_C * hidden_bytes
+    return np.asarray(one_C * (2 + kept_SC))
 
 
 def memory_bytes(

@@ -47,10 +47,6 @@ _MASTER = 4.0
 _HALF = 2.0
 _HOST_GRADIENT = 4.0
 _STAGES = 4
-_BUCKET_VALUES = 5e8
-"""DeepSpeed's ``reduce_bucket_size`` by default."""
-_BF16_GATHER_VALUES = 5e9
-"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -504,20 +500,3 @@ class ProfiledRank:
             trained=stage_weights(pieces, columns, trained=True),
             is_late_C=np.asarray(is_late_C, np.bool_),
         )
-
-
-def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """DeepSpeed's buckets, or DDP's if passing gradients are copied into buckets; else 0.
-
-    DeepSpeed: buckets of gradients in the format of their sum and, if an optimizer is sharded, of
-    new weights, which torch's ``all_gather`` of a list copies once more.
-    """
-    if passing := workload.software.passing_gradient_bytes:
-        return np.asarray(passing * trained.all_SC * (columns.shards_C > 1))
-    if workload.software.framework is not Framework.DEEPSPEED:
-        return np.zeros(())
-    is_fp16 = workload.precision is Precision.FP16
-    reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
-    limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
-    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
-    return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))

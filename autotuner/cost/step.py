@@ -21,7 +21,7 @@ from ..layers import (
     embedding_weights,
 )
 from ..space import Bools, CandidateTable, Floats
-from .fitting import moved_activation_bytes
+from .fitting import activation_transfer_s
 from .hardware import (
     ALL_REDUCE,
     DEFAULT_PHYSICS,
@@ -202,19 +202,6 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
 
 
-def activation_transfer_s(
-    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
-) -> Floats:
-    """Offloaded activations on the host link, beyond the pass that hides each direction."""
-    if not layouts.are_activations_away_C.any():
-        return np.zeros(())
-    moved_C = moved_activation_bytes(layouts, workload)
-    once_s_C = moved_C / machine.physics.host_link_bytes_per_s
-    forward_s_C = np.maximum(0.0, once_s_C - (1.0 - BACKWARD) * busy_s_C)
-    backward_s_C = np.maximum(0.0, once_s_C - BACKWARD * busy_s_C)
-    return np.asarray((forward_s_C + backward_s_C) * layouts.accumulation_C)
-
-
 def paged_transfer_s(
     layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
 ) -> Floats:
@@ -344,7 +331,8 @@ def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -
                 exchanged = exchanged * np.where(columns.pipeline_C > 1, schedule.copies, 1)
             yield exchanged
             yield offload_transfer_s(columns, workload, machine)
-            yield activation_transfer_s(columns, workload, machine, busy_s_C)
+            passes_s_C = ((1.0 - BACKWARD) * busy_s_C, BACKWARD * busy_s_C)
+            yield activation_transfer_s(columns, workload, machine, passes_s_C)
             if workload.optimizer.is_paged:
                 yield paged_transfer_s(columns, workload, machine, busy_s_C)
 
