@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, PipelineSchedule, Workload
+from autoconf_launch.core import Architecture, PipelineSchedule
 
 from ..layers import state_heads
 from ..space import Bools, Floats, Ints

@@ -423,11 +423,7 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
 
 
 def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """DeepSpeed's buckets, or DDP's if passing gradients are copied into buckets; else 0.
-
-    DeepSpeed: buckets of gradients in the format of their sum and, if an optimizer is sharded, of
-    new weights, which torch's ``all_gather`` of a list copies once more.
-    """
+    """DeepSpeed's buckets of gradients and of sharded updates; DDP's of passing gradients."""
     if passing := workload.software.passing_gradient_bytes:
         return np.asarray(passing * trained.all_SC * (columns.shards_C > 1))
     if workload.software.framework is not Framework.DEEPSPEED:
@@ -482,6 +478,7 @@ def memory_bytes(
         state = state.with_late_gradients(columns, coming_SC - last_SC)
     if passing := software.passing_gradient_bytes:
         freed_SC = coming_SC / np.maximum(1.0, looked_at.waiting_SC)
+        freed_SC = np.maximum(freed_SC, update_bytes(counts.trained, columns, workload))
         passing_SC = passing * counts.trained.all_SC * (columns.shards_C == 1)
         state = state.with_passing_gradients(passing_SC, freed_SC)
     groups = (state, activations, overheads(counts, activations, columns, workload, looked_at))

@@ -246,9 +246,8 @@ class ModelState:
     def with_late_gradients(self, columns: LayoutColumns, freed_SC: Floats) -> ModelState:
         """Gradients of a single rank that fit into memory freed by the backward pass.
 
-        torch makes the gradients of its only micro-batch while activations go; they are whole when
-        only the last layer's activations are left. Checked by torchtune's published peaks
-        (README.md), within 6 %.
+        torch makes gradients while activations go; they are whole when only the last layer's
+        activations are left, as torchtune's published peaks (README.md) show.
         """
         ranks_C = columns.shards_C * columns.tensor_C * columns.pipeline_C
         is_first_C = (ranks_C == 1) & (columns.accumulation_C == 1)
@@ -376,11 +375,9 @@ def gradient_bytes(workload: Workload) -> float:
 
 def state_format(workload: Workload) -> States:
     """Formats of a training's states: as requested, else the trainer's, else the framework's."""
-    if workload.precision.value_bytes == 4:
-        return States.FP32
-    software = workload.software
+    software, is_whole = workload.software, workload.precision.value_bytes == 4
     usual = States.FP32 if software.framework is Framework.FSDP else States.BF16_MASTER
-    return workload.states or software.states or usual
+    return States.FP32 if is_whole else workload.states or software.states or usual
 
 
 def _bytes(workload: Workload) -> _Bytes:

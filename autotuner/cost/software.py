@@ -49,8 +49,7 @@ _PARALLEL_LOGIT_BYTES = 18.0
 _LOSS_CHUNKS = 8
 """``num_output_chunks`` of torchtune's CEWithChunkedOutputLoss by default."""
 _FUSED_BYTES = 8.0
-"""Bytes of a piece's logits and their copies in fp32 for each value of the hidden states, whose
-gradient is kept besides: a piece has about as many logits as the micro-batch has hidden values
+"""Bytes of a piece's logits and their fp32 copies for each hidden value: there are about as many
 (github.com/linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py)."""
 UPDATE_PASSES = 3.0
 """Bytes that ``torch.optim``'s Adam moves for each weight over a fused kernel's: 80 in nine
@@ -248,9 +247,7 @@ def sums_shards(software: Software) -> bool:
 def eager_copies(workload: Workload) -> tuple[float, float, float]:
     """Bytes of a hidden value that eager RMS norms keep, that a cast adds, and between layers.
 
-    A norm keeps its input in fp32 and its result before the weight. Under autocast over fp32
-    weights the sums between layers are fp32, and each product casts its own input. Counted in
-    the tensors that transformers' Llama saves for its backward pass.
+    As transformers' Llama saves them: autocast over fp32 weights sums in fp32 and casts often.
     """
     from .model_state import state_format
 
@@ -277,16 +274,14 @@ def loss_bytes(columns: LayoutColumns, workload: Workload, tokens_C: Floats) -> 
     import numpy as np
 
     model, size = workload.architecture, workload.precision.value_bytes
-    framework, software = workload.software.framework, workload.software
-    is_parallel_C = columns.tensor_C > 1
-    is_fsdp = framework is Framework.FSDP
-    each_C = np.where(is_fsdp & is_parallel_C, _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework])
+    software = workload.software
+    is_parallel_C, framework = columns.tensor_C > 1, software.framework
+    is_torch_C = is_parallel_C & (framework is Framework.FSDP)
+    each_C = np.where(is_torch_C, _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework])
     if software.logit_bytes is not None:
         each_C = np.asarray(software.logit_bytes)
-    loss = workload.loss or software.loss
-    if loss is not Loss.WHOLE:
-        chunked_C = size + (each_C - size) / _LOSS_CHUNKS
-        each_C = np.minimum(each_C, chunked_C)
+    if (loss := workload.loss or software.loss) is not Loss.WHOLE:
+        each_C = np.minimum(each_C, size + (each_C - size) / _LOSS_CHUNKS)
     logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
     if loss is Loss.FUSED:
         logits_C = np.minimum(logits_C, tokens_C * model.hidden * (size + _FUSED_BYTES))
