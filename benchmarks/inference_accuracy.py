@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from search_landscapes import markdown
 
-from autoconf_launch.autotuner.cost.calibration import spearman
 from autoconf_launch.autotuner.inference import (
     Generation,
     GenerationTable,
@@ -27,6 +26,7 @@ from autoconf_launch.autotuner.inference import (
     estimate_generation,
     generation_bands,
 )
+from autoconf_launch.autotuner.planner.calibration import spearman
 from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Architecture
 from autoconf_launch.tuning_spaces import build_architecture, machine, named_model

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import spearman
+from autoconf_launch.autotuner.planner import spearman
 
 RESULTS = Path(__file__).parent / "results" / "inference_search_cpu.md"
 INFERENCE = "search_config.inference_settings"

@@ -30,7 +30,6 @@ from autoconf_launch.autotuner.cost import (
     distinct,
     memory_bytes,
 )
-from autoconf_launch.autotuner.cost.calibration import spearman
 from autoconf_launch.autotuner.mixed import (
     MIXED_DEGREES,
     MachineKind,
@@ -43,6 +42,7 @@ from autoconf_launch.autotuner.mixed.candidates import sorted_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import StageRows, pipeline_s, stage_seconds
 from autoconf_launch.autotuner.planner import Plan
+from autoconf_launch.autotuner.planner.calibration import spearman
 from autoconf_launch.autotuner.space import Floats, Ints
 from autoconf_launch.core import Degrees, Layout, Precision, Recompute, Workload
 from autoconf_launch.launcher.estimates import machine_kinds, parse_plan, plan_answer

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Physics, calibration_factors
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.planner import calibration_factors
 from autoconf_launch.autotuner.space import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import runs_of
 from autoconf_launch.launcher.measurements.row import PublishedRow

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from real_cpu import EVERYTHING, Tuned, run_tune
 
-from autoconf_launch.autotuner.cost.calibration import spearman, top1_regret
+from autoconf_launch.autotuner.planner.calibration import spearman, top1_regret
 
 SCRIPT = Path(__file__).parent / "parallel_layouts" / "train.py"
 RESULT = Path(__file__).parent / "results" / "parallel_cpu.md"

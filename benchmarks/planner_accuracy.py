@@ -21,8 +21,8 @@ from planner_bands import all_settings, shares_within
 from planner_leave_one_out import all_rows, left_out, score
 from published_plan import FIRST_ROWS, PUBLISHED_S, WITHIN, published_plan
 
-from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.planner.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.launcher.measurements.measured_runs import (
     predicted_s,
     runs_of,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost.calibration import EFFECTS, NOISE, SPREADS, error_logs
+from autoconf_launch.autotuner.planner.calibration import EFFECTS, NOISE, SPREADS, error_logs
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from other_models import PhysicsOf, factors_of_others
 
-from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.planner.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.space.table import Bools, Floats
 from autoconf_launch.launcher.measurements.measured_runs import MeasuredRun, predicted_s, runs_of
 from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements

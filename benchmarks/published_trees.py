@@ -19,8 +19,8 @@ from planner_leave_one_out import WEIGHTS, all_rows, physics_without
 from recorded_landscapes import GROUP_BY, key_of_row
 from search_landscapes import markdown
 
-from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
+from autoconf_launch.autotuner.planner.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.space.table import Floats
 from autoconf_launch.launcher.measurements.row import PublishedRow
 

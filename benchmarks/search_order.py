@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from planner_calibration import FOLDER, NOT_LEARNED_FROM, Table, fit_spreads, table_of
 
-from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
+from autoconf_launch.autotuner.planner.calibration import NOISE, SPREADS
 from autoconf_launch.autotuner.sizing.search_space import plausible_order
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import runs_of

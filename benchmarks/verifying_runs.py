@@ -19,13 +19,14 @@ from pathlib import Path
 import numpy as np
 from planner_calibration import FOLDER, NOT_LEARNED_FROM
 
-from autoconf_launch.autotuner.cost import (
+from autoconf_launch.autotuner.cost import LayoutColumns, estimate
+from autoconf_launch.autotuner.planner import (
     NINE_OF_TEN,
-    LayoutColumns,
+    OwnRuns,
     effect_scale,
-    estimate,
+    is_same_model,
+    time_band,
 )
-from autoconf_launch.autotuner.planner import OwnRuns, is_same_model, time_band
 from autoconf_launch.autotuner.planner.verification import RUN_STEPS, Bounds, choose_runs
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space.table import Floats, Ints

@@ -5,30 +5,11 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
-    from .calibration import (
-        LARGEST_ERROR,
-        NINE_OF_TEN,
-        NOISE,
-        SPREADS,
-        SURPRISE,
-        Corrections,
-        ErrorBelief,
-        Likeness,
-        TimeAccuracy,
-        calibration_factors,
-        corrections,
-        effect_scale,
-        likeness,
-        mape,
-        spearman,
-        time_accuracy,
-    )
     from .fitting import (
         NodeLimits,
         Proposal,
         Remedy,
         Verdict,
-        broken_rule,
         can_split_sequence,
         fits,
         remedies,
@@ -88,8 +69,7 @@ if TYPE_CHECKING:
         RULES,
         Keep,
         LayoutRule,
-        Stages,
-        StageSends,
+        broken_rule,
         can_cut,
         has_even_pieces,
         rows_obeying,
@@ -101,6 +81,7 @@ if TYPE_CHECKING:
         memory_bytes,
     )
     from .model_state import local_weights, trained_share
+    from .pipeline import Stages, StageSends
     from .predictions import (
         EAGER_BAND,
         EXPERTS_BAND,
@@ -143,14 +124,8 @@ else:
     __getattr__ = attach(
         __name__,
         {
-            ".calibration": (
-                "LARGEST_ERROR NINE_OF_TEN NOISE SPREADS SURPRISE Corrections ErrorBelief "
-                "Likeness TimeAccuracy calibration_factors corrections effect_scale likeness "
-                "mape spearman time_accuracy"
-            ),
             ".fitting": (
-                "NodeLimits Proposal Remedy Verdict broken_rule can_split_sequence fits remedies "
-                "verdict"
+                "NodeLimits Proposal Remedy Verdict can_split_sequence fits remedies verdict"
             ),
             ".hardware": (
                 "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
@@ -169,8 +144,9 @@ else:
                 "distinct stacks"
             ),
             ".layout_rules": (
-                "RULES Keep LayoutRule Stages StageSends can_cut has_even_pieces rows_obeying"
+                "RULES Keep LayoutRule broken_rule can_cut has_even_pieces rows_obeying"
             ),
+            ".pipeline": "Stages StageSends",
             ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",
             ".predictions": (

@@ -38,7 +38,7 @@ from ..layers import (
 )
 from ..space import Floats
 from .layout_columns import FULL, LayoutColumns, broadcast_sum, front_workload
-from .layout_rules import Stages
+from .pipeline import Stages
 from .software import eager_copies, keeps_gate, loss_bytes, repeats_modules
 from .weights import ModelWeights
 

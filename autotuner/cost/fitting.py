@@ -14,7 +14,6 @@ import numpy as np
 
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
-    Architecture,
     Framework,
     Layout,
     Loss,
@@ -24,18 +23,17 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..layers import all_layers
 from ..space import Bools, Floats, Ints
 from .activations import activation_bytes
 from .hardware import Machine
 from .layout_columns import ALL_LAYERS, LayoutColumns
-from .layout_rules import RULES, LayoutRule, Stages, rows_obeying, stages_of_peak
+from .layout_rules import LayoutRule, rows_obeying
 from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
+from .pipeline import Stages, stages_of_peak
 from .software import Abilities
 from .weights import ModelWeights, model_weights
 
-_MOST_VALUES = 4096
 _MOST_CHANGES = 3
 _SHOWN = 10
 _KINDS = ("pipeline", "context", "expert")
@@ -400,50 +398,6 @@ def _page_optimizer(proposal: Proposal) -> tuple[Proposal, str] | None:
 def uses_host(columns: LayoutColumns, workload: Workload) -> bool:
     """True if a layout keeps anything in host memory."""
     return workload.optimizer.is_paged or bool(columns.offload_C.any())
-
-
-def broken_rule(
-    layout: Layout,
-    columns: LayoutColumns,
-    a: Architecture,
-    sequence: int,
-    rules: Sequence[LayoutRule] = RULES,
-) -> str:
-    """A sentence on the first rule that a layout breaks, with valid values; "" if none."""
-    for rule in rules:
-        if rule.keep(columns, a, sequence).all():
-            continue
-        value = int(getattr(columns, rule.knob)[0])
-        subject = f"{rule.flag}={value}" if rule.knob != "sequence_parallel_C" else rule.flag
-        why = rule.why.format(
-            heads=a.heads,
-            kv_heads=a.kv_heads,
-            ffn=a.ffn,
-            layers=all_layers(a),
-            experts=a.experts.count if a.experts else 1,
-            sequence=sequence,
-            pp=layout.pipeline_parallel,
-            accumulation=layout.accumulation,
-            ranks=layout.data_parallel * layout.context_parallel,
-        )
-        return f"{subject} {why}; valid: {_valid(rule, columns, a, sequence)}"
-    return ""
-
-
-def _valid(rule: LayoutRule, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """Values of the rule's knob that obey it with the layout's other values."""
-    if rule.knob == "sequence_parallel_C":
-        return "false, or tp of at least 2"
-    first = {"zero_stage_C": 0, "recompute_layers_C": -1}.get(rule.knob, 1)
-    last = 3 if rule.knob == "zero_stage_C" else _MOST_VALUES
-    values = np.arange(first, last + 1)
-    wide = columns.take(np.zeros(len(values), np.int64))
-    changed: dict[str, Any] = {rule.knob: values}
-    asked = replace(wide, **changed)
-    good = [value for value in values[rule.keep(asked, a, sequence)] if value != -1]
-    if len(good) > 2 and good == list(range(good[0], good[-1] + 1)):
-        return f"{good[0]} to {good[-1]}"
-    return " ".join(map(str, good)) or "none with these other values"
 
 
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:

@@ -67,20 +67,17 @@ class Accelerator:
         fp32_flops_per_s: of products in fp32 outside the tensor cores, by the datasheet.
         reached: the largest matrix product that was measured over ``half_flops_per_s``.
         fp32_reached: part of ``fp32_flops_per_s`` that long products hold.
-        tf32_flops_per_s: dense, by the datasheet; None if the GPU has no such unit.
-        fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None if the GPU has no such
-            unit.
+        tf32_flops_per_s, fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None if the
+            GPU has no such unit.
         multiprocessors: units that take one tile of a product each.
         flash: part of ``reached`` that portable flash-attention kernels attain; 0 if they do
             not run (before compute capability 8.0).
-        streamed: part of the memory's rate at which products of few rows read their weights; None:
-            as in simple kernels.
+        streamed: part of the memory's rate of products of few rows; None: as in simple kernels.
         power_limited: part of each datasheet rate that long products hold under the power limit;
             None if ``reached`` and the clock give it.
         attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
             holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
-        assumed: keys of a cluster file for measured rates, for which it has no value and our
-            tables have none either.
+        assumed: keys of a cluster file for rates that neither it nor our tables have.
     """
 
     name: str

@@ -60,18 +60,13 @@ from .software import (
     table_bytes,
     waits_for_routing,
 )
-from .weights import (
-    StagePieces,
-    piece_seconds,
-    repeated_names,
-)
+from .weights import StagePieces, piece_seconds, repeated_names
 
 GATHERED_MATRICES = 8
 """Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
 _ALIGNED = 8
 _UNALIGNED = 0.3
-"""Rate of products of 16-bit logits whose rows do not begin at a multiple of 16 bytes (50,257
-words) over the rate of others."""
+"""Rate of 16-bit logits whose rows begin off a multiple of 16 bytes (50,257 words) over others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -26,18 +26,11 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..layers import (
-    largest_matrix,
-)
+from ..layers import largest_matrix
 from ..space import Bools, CandidateTable, Floats, Ints
-from .activations import (
-    ActivationBytes,
-    activation_bytes,
-    working_bytes,
-)
+from .activations import ActivationBytes, activation_bytes, working_bytes
 from .kernel_times import profiled_model
 from .layout_columns import LayoutColumns, broadcast_sum
-from .layout_rules import Stages, in_flight, stages_of_peak
 from .model_state import (
     LocalWeights,
     ProfiledRank,
@@ -50,6 +43,7 @@ from .model_state import (
     state_format,
     update_bytes,
 )
+from .pipeline import Stages, in_flight, stages_of_peak
 from .weights import (
     Line,
     activation_line,

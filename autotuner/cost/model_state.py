@@ -5,10 +5,8 @@ A rule is bytes for each weight, in part on every data-parallel rank and in part
 Source:
     Rajbhandari et al. 2020, "ZeRO", section 3 (the state that each stage shards). Megatron-LM,
     docs/source/api-guide/dist_optimizer.md (4 + 16/d, 6 + 12/d, 8 + 8/d bytes; 20, 18, 16 without
-    it). DeepSpeed, runtime/zero/stage_1_and_2.py (flat gradients of a share) and
-    runtime/bf16_optimizer.py (fp32 gradients besides 16-bit ones). FSDP2: fp32 shards throughout
-    (torch.distributed.fsdp.fully_shard).
-
+    it). DeepSpeed, runtime/zero/stage_1_and_2.py (flat gradients of a share), bf16_optimizer.py
+    (fp32 gradients besides 16-bit ones). FSDP2: fp32 shards (torch.distributed.fsdp.fully_shard).
 Shapes: S = stages, C = candidates.
 """
 
@@ -33,7 +31,7 @@ from autoconf_launch.core import (
 from ..layers import crosses, embedding_weights, largest_matrix, state_products, uniform_parts
 from ..space import Bools, CandidateTable, Floats, Ints
 from .layout_columns import LayoutColumns
-from .layout_rules import Stages
+from .pipeline import Stages
 from .weights import (
     LayerWeights,
     ModelWeights,

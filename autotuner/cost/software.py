@@ -1,7 +1,5 @@
 """Behaviour of training codes that follows neither from the model nor from the layout.
 
-Source of each row: its defaults in the public repository at the time of its published numbers.
-
 Small operations are all but products and attention. Codes with their own kernels read and write
 each value once (Korthikanti et al. 2022, arXiv:2205.05198, section 4). Plain PyTorch has a kernel
 for each operation, over fp32 weights, residuals, norms and losses, and ``torch.autocast`` casts
@@ -44,10 +42,8 @@ _LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FS
 """Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
 older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
 in fp32 besides 16-bit logits."""
-_PARALLEL_LOGIT_BYTES = 18.0
-"""torch's loss_parallel: its backward makes one more fp32 array."""
-_LOSS_CHUNKS = 8
-"""``num_output_chunks`` of torchtune's CEWithChunkedOutputLoss by default."""
+_PARALLEL_LOGIT_BYTES = 18.0  # torch's loss_parallel: its backward makes one more fp32 array
+_LOSS_CHUNKS = 8  # num_output_chunks of torchtune's CEWithChunkedOutputLoss
 _FUSED_BYTES = 8.0
 """Bytes of a piece's logits and their fp32 copies for each hidden value: there are about as many
 (github.com/linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py)."""
@@ -86,10 +82,9 @@ class Abilities:
         zero_beside_tensor: ZeRO stages that it combines with tensor or context parallelism.
         offload: state that it can keep in host memory.
         recompute: none, selective, full, and layers: only some of a stage's in full.
-        precisions: formats of its products.
+        precisions, states: formats of its products, and of its states in 16-bit training.
         eight_bit_states: whether it has optimizers with states of 8 bits, and paged ones.
         adapters: whether it trains LoRA's adapters, on quantized weights too.
-        states: formats of its states in 16-bit training.
         losses: ways to the loss.
         in_backward: whether it can update each weight in the backward pass.
         offload_alone: whether it offloads activations only without pipelines and recomputation.
@@ -492,9 +487,9 @@ def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Float
     forward = launches * physics.layer_forward_s + softmax + sums
     backward = launches * (physics.layer_backward_s - physics.layer_forward_s)
     whole = 2.0 * forward + backward
-    is_plain = stack.workload.software.plain_torch
-    again = np.where(inner.recompute_U == FULL, _REPEATED * whole if is_plain else forward, 0.0)
     software = stack.workload.software
+    repeated = _REPEATED * whole if software.plain_torch else forward
+    again = np.where(inner.recompute_U == FULL, repeated, 0.0)
     work = software.host_work * (physics.layer_compiled if is_compiled(software) else 1.0)
     crossing = software.crossing_s * np.where(inner.tensor_U > 1, inner.tensor_U, 0)
     return np.asarray((whole + again) * work + crossing)

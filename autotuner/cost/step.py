@@ -16,10 +16,7 @@ import numpy as np
 
 from autoconf_launch.core import Framework, ModelSpec, Recompute, UpdatedWeights, Workload
 
-from ..layers import (
-    all_layers,
-    embedding_weights,
-)
+from ..layers import all_layers, embedding_weights
 from ..space import Bools, CandidateTable, Floats
 from .fitting import activation_transfer_s
 from .hardware import (
@@ -54,13 +51,10 @@ from .layout_columns import (
     fsdp_exchange_stage,
     recomputed_share,
 )
-from .layout_rules import LayerSeconds, StageSends, schedule_s, stage_times
 from .model_state import is_plain, sharding_ranks, trained_share
+from .pipeline import LayerSeconds, StageSends, schedule_s, stage_times
 from .software import overlaps_reduction
-from .weights import (
-    covered_rows,
-    repeated_names,
-)
+from .weights import covered_rows, repeated_names
 
 BACKWARD = 0.6
 """Part of forward and backward during which gradients can be reduced."""

@@ -9,6 +9,24 @@ from .bands import (
     time_band,
 )
 from .best_points import MEMORY, PointQuestion, Points, points
+from .calibration import (
+    LARGEST_ERROR,
+    NINE_OF_TEN,
+    NOISE,
+    SPREADS,
+    SURPRISE,
+    Corrections,
+    ErrorBelief,
+    Likeness,
+    TimeAccuracy,
+    calibration_factors,
+    corrections,
+    effect_scale,
+    likeness,
+    mape,
+    spearman,
+    time_accuracy,
+)
 from .explanation import (
     Loser,
     losers,

@@ -13,16 +13,10 @@ import numpy as np
 
 from autoconf_launch.core import Degrees
 
-from ..cost import (
-    MEMORY_BAND,
-    NINE_OF_TEN,
-    STEP_TIME_BAND,
-    LayoutColumns,
-    LayoutRule,
-    estimate,
-)
+from ..cost import MEMORY_BAND, STEP_TIME_BAND, LayoutColumns, LayoutRule, estimate
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
+from .calibration import NINE_OF_TEN
 from .mesh_grids import LayoutGrid, count_layouts, grids, parts, rule_mask
 from .search import Training, has_host_memory
 

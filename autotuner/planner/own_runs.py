@@ -14,20 +14,18 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Layout, Workload
 
-from ..cost import (
+from ..cost import LayoutColumns, Machine, estimate
+from ..space import Bools, Floats, Ints
+from .calibration import (
     LARGEST_ERROR,
     NOISE,
     SURPRISE,
     Corrections,
     ErrorBelief,
-    LayoutColumns,
     Likeness,
-    Machine,
     corrections,
-    estimate,
     likeness,
 )
-from ..space import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from .mesh_grids import LayoutGrid

@@ -310,11 +310,11 @@ def plan(question: Question) -> Plan:
 
     Short plans are kept: an answer with its alternatives repeats a third of its questions.
     """
-    return _search(question) if question.most is None else _kept(question)
+    return _search(question) if question.most is None else _cached_plan(question)
 
 
 @lru_cache(maxsize=256)
-def _kept(question: Question) -> Plan:
+def _cached_plan(question: Question) -> Plan:
     return _search(question)
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Layout, Offload, divisors
 
-from ..cost import ErrorBelief, LayoutColumns, estimate, rows_obeying
+from ..cost import LayoutColumns, estimate, rows_obeying
 from ..space import Floats, Ints
+from .calibration import ErrorBelief
 from .own_runs import OwnRuns, cut_model
 from .search import Planned, Training
 

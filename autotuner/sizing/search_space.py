@@ -18,23 +18,17 @@ import numpy as np
 
 from autoconf_launch.core import GIB, Architecture, Degrees, Layout, divisors
 
-from ..cost import (
-    EXPERTS_BAND,
-    NOISE,
-    SPREADS,
-    STEP_TIME_BAND,
-    Keep,
-    LayoutColumns,
-    LayoutRule,
-    likeness,
-)
+from ..cost import EXPERTS_BAND, STEP_TIME_BAND, Keep, LayoutColumns, LayoutRule
 from ..measurement import chance_below
 from ..planner import (
     MEMORY,
+    NOISE,
     PLAN_RULES,
+    SPREADS,
     PointQuestion,
     Points,
     Training,
+    likeness,
     points,
 )
 from ..space import Bools, Floats, Ints

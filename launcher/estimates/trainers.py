@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autoconf_launch.autotuner.cost import (
     AUTO_TRAINER,
@@ -58,14 +59,10 @@ _WRITTEN = 128
 """``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
 USUAL_TRAINER = TrainerChoice(name="megatron", why="checked against NVIDIA's published trainings")
 """The trainer of :func:`usual_training`, against which the published speeds are held."""
-_MOST_NAMED = 3
 _KINDS = ("tp", "pp", "vpp", "cp", "ep")
-UNKNOWN_TRAINING = "runtime_training"
-"""The rule on what is trained with, which holds for all layouts alike."""
-UNKNOWN_MODEL = "runtime_model"
-"""The rule on models whose splittable parts are unknown."""
+UNKNOWN_TRAINING = "runtime_training"  # holds for all layouts alike
+UNKNOWN_MODEL = "runtime_model"  # the model's splittable parts are unknown
 _NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.knob == "offload_C")
-"""Layouts of a kind that no published run has."""
 
 
 def with_trainer(
@@ -317,15 +314,14 @@ def changes_to_use(
 
 
 def _as_ours(workload: Workload) -> Workload:
-    """The training with a precision, an optimizer and a schedule of our runtime."""
+    """The training with formats, an optimizer, a loss and a schedule of our runtime."""
     if not _has_precision(workload):
         workload = replace(workload, precision=Precision.BF16)
     if not _has_optimizer(workload):
         workload = replace(workload, optimizer=Optimizer.from_name("adamw"))
-    if not _has_schedule(workload):
-        software = replace(workload.software, schedule=Software().schedule)
-        workload = replace(workload, software=software)
-    return workload
+    software = replace(workload.software, schedule=Software().schedule)
+    formats: dict[str, Any] = dict.fromkeys(("states", "gradients", "loss"))
+    return replace(workload, software=software, updates_in_backward=False, **formats)
 
 
 def _changes_that_fit(
@@ -417,12 +413,9 @@ def trains_here(workload: Workload) -> bool:
     """True if our runtime has the formats, optimizer, loss and schedule, and all is trained."""
     has_states = workload.states in (None, States.FP32) and workload.gradients is None
     has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
-    known = (_has_precision, _has_optimizer, _has_schedule)
-    return has_states and has_loss and workload.trains_all and all(has(workload) for has in known)
-
-
-def _has_schedule(workload: Workload) -> bool:
-    return workload.software.schedule.name in TRAINERS["native"].abilities.schedules
+    has_schedule = workload.software.schedule.name in TRAINERS["native"].abilities.schedules
+    is_plain = has_states and has_loss and has_schedule and workload.trains_all
+    return is_plain and _has_precision(workload) and _has_optimizer(workload)
 
 
 def _has_precision(workload: Workload) -> bool:
@@ -473,7 +466,7 @@ def trainer_of_layout(
     if is_default and able:
         return with_choice(training, able[0])
     has = _what_it_has(training.abilities, rule, lay_out(training))
-    *most, last = ["", *(one.name for one in able[:_MOST_NAMED])]
+    *most, last = ["", *(one.name for one in able[:3])]
     names = " or ".join(filter(None, (", ".join(most[1:]), last)))
     instead = f"change that, or give --trainer {names}" if able else "no trainer of ours has it"
     raise ConfigError(f"Trainer {name} {has}; {instead}.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import NINE_OF_TEN, effect_scale
 from autoconf_launch.autotuner.planner import (
+    NINE_OF_TEN,
     RUN_STEPS,
     Bounds,
     OwnRuns,
@@ -18,6 +18,7 @@ from autoconf_launch.autotuner.planner import (
     Verification,
     VerifyingRun,
     cut_model,
+    effect_scale,
     near_rivals,
     planned_band,
     time_band,

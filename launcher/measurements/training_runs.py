@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import (
+from autoconf_launch.autotuner.planner import (
     NINE_OF_TEN,
     NOISE,
     SURPRISE,
-    effect_scale,
-)
-from autoconf_launch.autotuner.planner import (
     OwnRuns,
     Training,
     cut_model,
+    effect_scale,
     is_same_model,
     predicted_steps_s,
 )

@@ -21,16 +21,18 @@ from autoconf_launch.autotuner.cost import (
     AUTO_TRAINER,
     DEFAULT_PHYSICS,
     LayoutColumns,
-    Likeness,
     Physics,
-    TimeAccuracy,
     Verdict,
-    calibration_factors,
     kernel_traits,
+    verdict,
+)
+from autoconf_launch.autotuner.planner import (
+    Likeness,
+    TimeAccuracy,
+    calibration_factors,
     likeness,
     mape,
     time_accuracy,
-    verdict,
 )
 from autoconf_launch.autotuner.space import Bools, Floats, Ints
 from autoconf_launch.core import GIB, ConfigError

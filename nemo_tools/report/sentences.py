@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import spearman
+from autoconf_launch.autotuner.planner import spearman
 from autoconf_launch.autotuner.search import StopKind, StopReason
 from autoconf_launch.core import plural
 from autoconf_launch.launcher.report import rows_text, stop_sentence

@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import spearman
 from autoconf_launch.autotuner.inference import generation_bands
+from autoconf_launch.autotuner.planner import spearman
 from autoconf_launch.tuning_spaces import named_model
 
 from .conftest import import_benchmark

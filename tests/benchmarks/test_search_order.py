@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import NOISE, SPREADS
+from autoconf_launch.autotuner.planner import NOISE, SPREADS
 
 from .conftest import import_benchmark
 

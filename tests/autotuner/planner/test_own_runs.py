@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import NOISE, ErrorBelief, estimate
+from autoconf_launch.autotuner.cost import estimate
 from autoconf_launch.autotuner.planner import (
+    NOISE,
+    ErrorBelief,
     OwnRuns,
     Question,
     plan,

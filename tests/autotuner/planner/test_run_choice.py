@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import ErrorBelief
-from autoconf_launch.autotuner.planner import Bounds
+from autoconf_launch.autotuner.planner import Bounds, ErrorBelief
 from autoconf_launch.autotuner.planner.verification import choose_runs
 from autoconf_launch.autotuner.space import Floats
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import spearman
+from autoconf_launch.autotuner.planner import spearman
 from autoconf_launch.launcher.measurements.measured_runs import (
     kinds_of,
     mixed_memory,

@@ -5,7 +5,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, StageSends
 from autoconf_launch.autotuner.cost.layout_columns import largest_share, stage_layers
-from autoconf_launch.autotuner.cost.layout_rules import (
+from autoconf_launch.autotuner.cost.pipeline import (
     LayerSeconds,
     in_flight,
     schedule_s,

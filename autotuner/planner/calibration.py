@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..cost import LayoutColumns
 from ..space import Bools, Floats, Ints
-from .layout_columns import LayoutColumns
 
 EFFECTS = (
     *("software", "degree of a model", "micro-batch", "same kernels"),

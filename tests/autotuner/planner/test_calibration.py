@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import (
+from autoconf_launch.autotuner.planner import (
     NOISE,
     SPREADS,
     SURPRISE,
@@ -13,10 +13,10 @@ from autoconf_launch.autotuner.cost import (
     spearman,
     time_accuracy,
 )
-from autoconf_launch.autotuner.cost.calibration import top1_regret
+from autoconf_launch.autotuner.planner.calibration import top1_regret
 from autoconf_launch.autotuner.space import Floats
 
-from ...builders import layouts
+from ..builders import layouts
 
 ROWS = (
     {"data_parallel": 8, "accumulation": 1},
