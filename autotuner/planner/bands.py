@@ -273,7 +273,7 @@ _GROUPS: tuple[tuple[str, bool, Bits, str, int, float], ...] = (
     ("simumax_b200", EXPERTS, Bits.SIXTEEN, "Blackwell", 5, 0.115),
     ("torchtitan", DENSE, Bits.SIXTEEN, "Hopper", 8, 0.108),
     ("torchtitan", DENSE, Bits.FP8, "Hopper", 18, 0.099),
-    ("torchtune_small", DENSE, Bits.SIXTEEN, "RTX-4090-24GB", 2, 0.225),
+    ("torchtune_small", DENSE, Bits.SIXTEEN, "RTX-4090-24GB", 2, 0.118),
     ("torchtune_small", DENSE, Bits.SIXTEEN, "Ampere", 3, 0.154),
     ("vtrain_multi_node", DENSE, Bits.SIXTEEN, "Ampere", 62, 0.147),
     ("vtrain_single_node", DENSE, Bits.SIXTEEN, "Ampere", 720, 0.137),
