@@ -28,8 +28,6 @@ FEWEST_TURNS, MOST_TURNS, MOST_LENGTH = 3, 10, 10
 """Fewest and most timed turns of a launch, and most steps of a turn."""
 MOST_STEPS = 6
 """Most timed steps of launches that follow each other."""
-_SHORTEST = 5
-"""Steps of a launch in the shortest round, warm-up included."""
 _ROUNDS_TO_HAVE = 2
 """Rounds for which the time is divided."""
 
@@ -54,7 +52,7 @@ class PlayoffBudget:
 def choose_contenders(
     records: Sequence[Record],
     objective: Objective,
-    budget: PlayoffBudget,
+    effort: Effort,
     noise: Noise,
     repeats: Sequence[Record] = (),
     *,
@@ -68,13 +66,11 @@ def choose_contenders(
     Args:
         records: trials of the search.
         objective: the metric to compare by.
-        budget: its effort sets the number of finalists and the gain that is worth a launch; if
-            its time is short for the shortest round, a single other takes part.
+        effort: sets the number of finalists and the gain that is worth a launch.
         noise: noise of the search.
         repeats: repeats of trials; if the machine has changed, its present speed decides.
         side_by_side: trials shared the machine, so that all are doubtful and take part.
     """
-    effort = budget.effort
     ranked = ranking(at_last_level(records, repeats), objective)
     rule = Ruling(ranked, Rounds((), objective, noise), effort)
     own = [record for record in ranked if not record.trial.number]
@@ -87,9 +83,6 @@ def choose_contenders(
         for record in others
         if side_by_side or rule.versus(record, best).expected_gain >= effort.worth
     ]
-    time_s = math.inf if side_by_side else budget.time_s
-    while len(rivals) > 1 and _SHORTEST * sum(map(_step_s, (best, *own, *rivals))) > time_s:
-        rivals.pop()
     again = [record for record in repeats if not record.trial.number]
     is_shown = all(rule.versus(record, best).differs for record in (*own, *again))
     if is_shown and not rivals and not side_by_side:

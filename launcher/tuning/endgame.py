@@ -104,7 +104,7 @@ def play(
     contenders = choose_contenders(
         search.records,
         search.objective,
-        budget,
+        effort,
         search.noise,
         search.repeats,
         side_by_side=search.side_by_side,

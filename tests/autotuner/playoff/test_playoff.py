@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement import EFFORTS, PRIOR
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, PRIOR
 from autoconf_launch.autotuner.playoff import (
     Playoff,
     PlayoffBudget,
@@ -48,47 +48,34 @@ SEARCHED = runs_of(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
 def test_what_the_search_left_open_is_measured_again(
     seconds: tuple[float, ...], chosen: str
 ) -> None:
-    found = choose_contenders(runs_of(*seconds), THROUGHPUT, PlayoffBudget(), PRIOR)
+    found = choose_contenders(runs_of(*seconds), THROUGHPUT, NORMAL, PRIOR)
     assert [one.trial.name for one in found] == chosen.split()
 
 
 def test_a_gain_that_the_repeat_of_the_users_own_does_not_show_is_open() -> None:
-    args = (runs_of(3.0, 1.0), THROUGHPUT, PlayoffBudget(), PRIOR)
+    args = (runs_of(3.0, 1.0), THROUGHPUT, NORMAL, PRIOR)
     assert choose_contenders(*args, [again_of(0, 3.1)]) == ()
     assert len(choose_contenders(*args, [again_of(0, 1.05)])) == 2
 
 
 def test_less_effort_leaves_less_open() -> None:
     quick, thorough = (
-        choose_contenders(
-            runs_of(3.0, 1.0, 1.05, 1.15), THROUGHPUT, PlayoffBudget(effort=EFFORTS[name]), PRIOR
-        )
+        choose_contenders(runs_of(3.0, 1.0, 1.05, 1.15), THROUGHPUT, EFFORTS[name], PRIOR)
         for name in ("quick", "thorough")
     )
     assert len(quick) < len(thorough)
 
 
 def test_trials_that_shared_the_machine_are_all_doubtful() -> None:
-    found = choose_contenders(
-        runs_of(3.0, 1.0, 2.4), THROUGHPUT, PlayoffBudget(), PRIOR, side_by_side=True
-    )
+    found = choose_contenders(runs_of(3.0, 1.0, 2.4), THROUGHPUT, NORMAL, PRIOR, side_by_side=True)
     assert [one.trial.name for one in found] == ["t1", "t2", "t0"]
-
-
-@pytest.mark.parametrize(("time_s", "others"), [(31.0, 3), (30.0, 2), (1.0, 2)])
-def test_more_than_one_other_takes_part_only_if_a_round_has_time(
-    time_s: float, others: int
-) -> None:
-    budget = PlayoffBudget(time_s=time_s)
-    found = choose_contenders(runs_of(3.0, 1.0, 1.01, 1.02), THROUGHPUT, budget, PRIOR)
-    assert len(found) == others + 1
 
 
 def test_if_the_users_own_failed_the_best_are_compared_without_it() -> None:
     crashed = (record(0, CRASH), *runs_of(3.0, 1.0, 1.01)[1:])
-    found = choose_contenders(crashed, THROUGHPUT, PlayoffBudget(), PRIOR)
+    found = choose_contenders(crashed, THROUGHPUT, NORMAL, PRIOR)
     assert [one.trial.name for one in found] == ["t1", "t2"]
-    assert choose_contenders(crashed[:2], THROUGHPUT, PlayoffBudget(), PRIOR) == ()
+    assert choose_contenders(crashed[:2], THROUGHPUT, NORMAL, PRIOR) == ()
 
 
 def test_every_round_has_another_order() -> None:

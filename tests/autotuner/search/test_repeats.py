@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
-from autoconf_launch.autotuner.playoff import PlayoffBudget, choose_contenders
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, NORMAL
+from autoconf_launch.autotuner.playoff import choose_contenders
 from autoconf_launch.autotuner.search import SearchLimits, Study
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
@@ -141,7 +141,7 @@ def miss(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
     seen = study.seen
     finalists = choose_contenders(
-        seen.compared, THROUGHPUT, PlayoffBudget(), seen.noise, study.repeats, side_by_side=True
+        seen.compared, THROUGHPUT, NORMAL, seen.noise, study.repeats, side_by_side=True
     )
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0

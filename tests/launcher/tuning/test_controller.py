@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget, choose_contenders
+from autoconf_launch.autotuner.measurement import NORMAL
+from autoconf_launch.autotuner.playoff import Playoff, choose_contenders
 from autoconf_launch.autotuner.search import SearchLimits, StopKind, Study
 from autoconf_launch.autotuner.space import AutotuningSettings, FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
@@ -155,7 +156,7 @@ def finals_of(
 ) -> tuple[Playoff, list[LaunchPlan]]:
     """Measure the best again; the plans that were submitted."""
     chosen = choose_contenders(
-        study.records, study.objective, PlayoffBudget(), study.seen.noise, side_by_side=True
+        study.records, study.objective, NORMAL, study.seen.noise, side_by_side=True
     )
     finals = Playoff(chosen, study.objective, noise=study.seen.noise)
     again = [
