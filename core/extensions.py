@@ -20,8 +20,7 @@ def installed_extensions(point: str) -> dict[str, EntryPoint]:
     25 ms.
     """
     folders = tuple((folder, _changed_ns(folder)) for folder in sys.path)
-    selected = _entry_points(folders).select(group=f"autoconf_launch.{point}")
-    return {entry.name: entry for entry in selected}
+    return {entry.name: entry for entry in _entry_points(f"autoconf_launch.{point}", folders)}
 
 
 def _changed_ns(folder: str) -> int | None:
@@ -31,11 +30,11 @@ def _changed_ns(folder: str) -> int | None:
         return None
 
 
-@lru_cache(maxsize=1)
-def _entry_points(folders: tuple[tuple[str, int | None], ...]) -> EntryPoints:
+@lru_cache(maxsize=16)
+def _entry_points(group: str, folders: tuple[tuple[str, int | None], ...]) -> EntryPoints:
     from importlib.metadata import entry_points  # --help does not wait for it
 
-    return entry_points()
+    return entry_points(group=group)
 
 
 def unusable_extension(point: str, value: str, why: Exception, call: str = "") -> ConfigError:
