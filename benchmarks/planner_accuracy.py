@@ -76,6 +76,7 @@ def main() -> None:
         *time_lines(scores),
         *left_out_lines(),
         *recent_lines(files),
+        *trainer_lines(scores),
         *memory_lines(scores),
         plan_line(),
         band_line(),
@@ -188,6 +189,60 @@ def recent_lines(files: dict[str, MeasurementFile]) -> list[Line]:
         ),
         _mape("SimuMax, 8 B200", times, 8, "SimuMax 5.6 %"),
     ]
+
+
+def trainer_lines(scores: dict[str, Validation]) -> list[Line]:
+    """Tables of other training codes and of growth with the number of nodes."""
+    playbook, tuned = scores["playbook_h100_clean"].times, scores["torchtune_small"]
+    recipes = scores["dgxc_h100_dense"]
+    return [
+        _order_line("nanotron's playbook, 8 to 64 H100", playbook, (14, 0.85, 8), "-"),
+        _mape("torchtune, 1 and 8 GPUs", tuned.times, 15, "-"),
+        _mape("NeMo AutoModel, 1 to 1,024 H100", scores["automodel_h100"].times, 15, "-"),
+        _mape("NVIDIA's recipes of 2025, dense", recipes.times, 6, "-"),
+        _mape("NVIDIA's recipes of 2025, Grok-1", scores["dgxc_moe"].times, 15, "-"),
+        _worst_count("InternEvo, ZeRO 1 over all ranks", scores["internevo_zero1_global"]),
+        _worst_count("InternEvo, ZeRO 1 inside a node", scores["internevo_zero1_node"]),
+        *(_growth(recipes, name) for name in ("llama3.1-8b", "nemotron4-15b", "gpt3-175b")),
+    ]
+
+
+def _worst_count(what: str, one: Validation) -> Line:
+    """Error of the number of GPUs that is predicted worst."""
+    counts = sorted({group[2] for group in one.timed.group_R}, key=str)
+    errors = {n: scored_where(one, partial(_has_gpus, n)).mape or np.nan for n in counts}
+    worst = max(errors, key=lambda n: errors[n])
+    return Line(
+        what=f"{what}: worst number of GPUs",
+        reached=f"{errors[worst]:.1f} % ({worst} GPUs)",
+        asked="< 15 %",
+        elsewhere="-",
+        met=errors[worst] < 15,
+    )
+
+
+def _has_gpus(count: object, group: tuple[object, ...]) -> bool:
+    return group[2] == count
+
+
+def _growth(one: Validation, name: str) -> Line:
+    """Growth of a step from the fewest GPUs of a model to the most, as measured and predicted."""
+    rows: dict[int, list[tuple[float, float]]] = {}
+    timed = zip(one.timed.group_R, one.timed.measured_s_R, one.timed.predicted_s_R, strict=True)
+    for group, measured_s, predicted_s_ in timed:
+        if group[0] == name:
+            rows.setdefault(int(str(group[2])), []).append((measured_s, predicted_s_))
+    few, many = (max(rows[end(rows)]) for end in (min, max))
+    measured, predicted = (
+        100 * (after / before - 1) for after, before in zip(many, few, strict=True)
+    )
+    return Line(
+        what=f"growth of a step, {name} in bf16, {min(rows)} to {max(rows)} GPUs",
+        reached=f"{predicted:+.1f} % (measured {measured:+.1f} %)",
+        asked="-",
+        elsewhere="-",
+        met=None,
+    )
 
 
 _ROUTING_S = tuple(0.0005 * step for step in range(17))

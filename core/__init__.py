@@ -3,7 +3,7 @@
 Both remove a trial's files from among the user's files (``saved_paths``).
 """
 
-from .cluster import GIB, ClusterSpec, Device, Node, NodeKind
+from .cluster import GIB, ClusterSpec, Device, GpuRates, Node, NodeKind
 from .codec import DecodeError, decode, encode
 from .config_keys import PARALLELISM, PIPELINE_SCHEDULE, SCHEMA_KEY, ZERO
 from .equations import (
@@ -66,10 +66,13 @@ from .model_spec import (
     Experts,
     GemmShape,
     Grade,
+    Indexer,
     LatentAttention,
+    LayerKind,
     MicroBatchTiming,
     ModelSpec,
     SplitPart,
+    StateForm,
     StateMixer,
     TracedPeak,
 )
@@ -141,11 +144,17 @@ from .saved_paths import (
 )
 from .workload import (
     OPTIMIZER_STATES,
+    Dispatcher,
     Framework,
     FrozenPart,
     FrozenPasses,
+    GradientSum,
+    Loss,
     Optimizer,
+    PipelineSchedule,
     Software,
+    States,
+    UpdatedWeights,
     WeightFormat,
     Workload,
 )

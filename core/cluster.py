@@ -51,6 +51,38 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRates:
+    """Rates of a GPU as a cluster file describes them; None: not described.
+
+    Attributes:
+        peak_tflops: dense 16-bit products, by the datasheet.
+        fp32_tflops, tf32_tflops, fp8_tflops, fp4_tflops: products in other formats, likewise.
+        bandwidth_gb_per_s: its memory, by the datasheet.
+        multiprocessors: units that take one tile of a product each.
+        reached_tflops: the fastest 16-bit product that was measured.
+        attention_tflops, attention_backward_tflops: causal attention as measured, of the
+            operations that the mask leaves.
+        all_reduce_gb_per_s, all_reduce_us: bus bandwidth of long all-reduces in a node, and the
+            time of an empty one.
+        host_link_gb_per_s: copies between its memory and the host's.
+    """
+
+    peak_tflops: float | None = None
+    fp32_tflops: float | None = None
+    tf32_tflops: float | None = None
+    fp8_tflops: float | None = None
+    fp4_tflops: float | None = None
+    bandwidth_gb_per_s: float | None = None
+    multiprocessors: int | None = None
+    reached_tflops: float | None = None
+    attention_tflops: float | None = None
+    attention_backward_tflops: float | None = None
+    all_reduce_gb_per_s: float | None = None
+    all_reduce_us: float | None = None
+    host_link_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A host with its slots in order.
 
@@ -58,10 +90,12 @@ class Node:
         link_bytes_per_s: between two of its slots, one direction; None if not known.
         link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
+        fabric: name of the network between nodes; None: it blocks nothing.
         host_memory_bytes: memory of the host, besides its slots' memory; None if not known.
         usd_per_hour: price of the whole node; None if not known.
         paid_slots: GPUs of the whole node, which are all paid, if only some of them are slots;
             None: its slots.
+        gpu_rates: rates that replace the rates of our tables; None: only our tables count.
     """
 
     host: str
@@ -69,9 +103,11 @@ class Node:
     link_bytes_per_s: float | None = None
     link_latency_s: float | None = None
     network_bytes_per_s: float | None = None
+    fabric: str | None = None
     host_memory_bytes: float | None = None
     usd_per_hour: float | None = None
     paid_slots: int | None = None
+    gpu_rates: GpuRates | None = None
 
     @property
     def rented_slots(self) -> int:

@@ -20,7 +20,8 @@ def installed_extensions(point: str) -> dict[str, EntryPoint]:
     25 ms.
     """
     folders = tuple((folder, _changed_ns(folder)) for folder in sys.path)
-    return {entry.name: entry for entry in _entry_points(f"autoconf_launch.{point}", folders)}
+    selected = _entry_points(f"autoconf_launch.{point}", folders)
+    return {entry.name: entry for entry in selected}
 
 
 def _changed_ns(folder: str) -> int | None:

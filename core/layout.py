@@ -83,11 +83,14 @@ class Recompute(str, Enum):
 
 
 class Offload(str, Enum):
-    """Training state that is kept in host memory."""
+    """Memory of a training that is kept on the host."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
     PARAMETERS = "parameters"
+    """Weights, gradients and optimizer state."""
+    ACTIVATIONS = "activations"
+    """Activations that wait for the backward pass; with recomputation the inputs of layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ class Experts:
 
     ``shared`` experts see every token, besides the ``per_token`` chosen of ``count``. If these are
     in ``groups`` of equal size, a token uses experts of at most ``chosen_groups`` groups.
+    ``width`` is the width of the tokens that the chosen experts get, with a projection before and
+    after them (NVIDIA 2025, "Nemotron 3", LatentMoE); None: the hidden size.
     """
 
     count: int
@@ -28,6 +30,7 @@ class Experts:
     every: int = 1
     groups: int = 1
     chosen_groups: int = 1
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +46,32 @@ class LatentAttention:
     value_head: int
 
 
+class StateForm(str, Enum):
+    """Recurrences whose weights and operations are known (``autotuner/mixers``).
+
+    DELTA: gated delta network (Yang et al. 2024, arXiv:2412.06464), as in Qwen3-Next. KIMI_DELTA:
+    with a decay for each channel (Kimi Team 2025, arXiv:2510.26692). MAMBA2: Dao and Gu 2024
+    (arXiv:2405.21060). MAMBA1: Gu and Dao 2023 (arXiv:2312.00752).
+    """
+
+    DELTA = "delta"
+    KIMI_DELTA = "kimi_delta"
+    MAMBA2 = "mamba2"
+    MAMBA1 = "mamba1"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateMixer:
     """A layer's replacement for attention that keeps a state instead of keys.
 
-    A gated delta network (Yang et al. 2024, arXiv:2412.06464): queries, keys, values and a gate
-    are projected, convolved over ``convolution`` tokens, and read and write a state of
-    ``key_head`` by ``value_head`` for each value head.
+    Queries, keys, values and a gate are projected, convolved over ``convolution`` tokens, and
+    read and write a state of ``key_head`` by ``value_head`` for each value head. Of a Mamba keys
+    and queries are B and C, ``key_heads`` its groups, ``key_head`` its state's size; Mamba 1 has
+    ``value_head`` 1 and computes its steps through ``rank`` values.
+
+    Attributes:
+        chunk: tokens that a kernel takes at once.
+        beside: True if attention reads the same tokens besides it (Falcon-H1).
     """
 
     key_heads: int
@@ -57,6 +79,10 @@ class StateMixer:
     value_heads: int
     value_head: int
     convolution: int = 4
+    form: StateForm = StateForm.DELTA
+    chunk: int = 64
+    rank: int = 0
+    beside: bool = False
 
     @property
     def keys(self) -> int:
@@ -65,6 +91,43 @@ class StateMixer:
     @property
     def values(self) -> int:
         return self.value_heads * self.value_head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """Small attention that chooses the ``top`` keys which a query of the layer may read.
+
+    Source: DeepSeek-AI 2025, "DeepSeek-V3.2" (arXiv:2512.02556), section 2.1.
+    """
+
+    heads: int
+    head: int
+    top: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """``count`` equal layers of a model with several kinds; None: the model's own number.
+
+    Attributes:
+        heads: 0 for a layer without attention.
+        ffn: 0 for a layer without an MLP.
+        experts: True if the MLP is the model's experts.
+        streams: copies of all matrices; each token passes a single copy, and all tokens attend
+            to each other (Esser et al. 2024, arXiv:2403.03206, MM-DiT).
+        other_parameters: weights of a layer that these shapes do not give.
+    """
+
+    count: int
+    heads: int | None = None
+    kv_heads: int | None = None
+    head: int | None = None
+    ffn: int | None = None
+    window: int | None = None
+    state: StateMixer | None = None
+    experts: bool = False
+    streams: int = 1
+    other_parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +145,19 @@ class Architecture:
         state: the layers' replacement for attention; None for none.
         full_every: each this many layers one attends to all tokens, whatever ``window`` and
             ``state`` say of the others; 0: none does.
+        kinds: the layers by kind, if they differ in more than ``window`` and ``state``; these
+            and ``full_every`` are then of no kind, and counts sum to ``layers``.
+        indexer: the choice of keys that attention reads; None: all.
+        cross_tokens: tokens of a text that is not encoded here, which each layer attends to in a
+            second attention.
+        streams: as in ``LayerKind``.
         predictions: predicted tokens beyond the next token, with their own logits; the
             layers that do so are counted in ``layers``.
+        tokens: tokens of a sample that the model fixes, such as the patches of an image; None:
+            the training's sequence.
+        front: a tower whose outputs become tokens of this model, such as a vision encoder; its
+            ``tokens`` are one image's.
+        vocabulary: 0 for a model that reads no token numbers.
         other_parameters: weights that these shapes do not give, such as token types and poolers.
         other_layer_parameters: the same for each layer, such as norms and biases of its kind.
     """
@@ -105,7 +179,13 @@ class Architecture:
     window: int | None = None
     state: StateMixer | None = None
     full_every: int = 0
+    kinds: tuple[LayerKind, ...] = ()
+    indexer: Indexer | None = None
+    cross_tokens: int = 0
+    streams: int = 1
     predictions: int = 0
+    tokens: int | None = None
+    front: Architecture | None = None
     experts: Experts | None = None
     latent: LatentAttention | None = None
     other_parameters: int = 0

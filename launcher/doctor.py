@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import median
 from typing import Any
 
 from autoconf_launch.autotuner.space import GpuState
-from autoconf_launch.core import DOCTOR_MARK, ClusterSpec
+from autoconf_launch.core import DOCTOR_MARK, ClusterSpec, decode
 from autoconf_launch.tuning_spaces import known_accelerator, machine
 
 SLOW = 0.8
@@ -93,10 +93,41 @@ def _why_unusable(found: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRates:
+    """Rates of a slot's kernels, in operations or bytes a second; None for what it lacks.
+
+    Attributes:
+        products: rows, columns, depth and rate of each 16-bit product; in fp32 on a CPU.
+        attention_flops_per_s, attention_backward_flops_per_s: of causal attention, of the
+            operations that the mask leaves.
+        memory_bytes_per_s: bytes that a copy in its own memory reads and writes.
+        all_reduce_bytes_per_s: bus bandwidth of a long one among the slots of its host.
+        all_reduce_s: time of an empty one.
+    """
+
+    products: tuple[tuple[int, int, int, float], ...]
+    attention_flops_per_s: float
+    attention_backward_flops_per_s: float
+    fp32_flops_per_s: float
+    memory_bytes_per_s: float
+    tf32_flops_per_s: float | None = None
+    host_link_bytes_per_s: float | None = None
+    all_reduce_bytes_per_s: float | None = None
+    all_reduce_s: float | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def reached_flops_per_s(self) -> float:
+        """The fastest product."""
+        return max(rate for *_, rate in self.products)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCheck:
     """A slot: the pace of a matrix product, and its host's clock minus ours.
 
-    ``gpu`` is None for a process of a CPU.
+    ``gpu`` is None for a process of a CPU, ``kernels`` if they were not measured.
     """
 
     host: str
@@ -104,6 +135,7 @@ class SlotCheck:
     clock_s: float
     sees_folder: bool
     gpu: GpuCheck | None = None
+    kernels: KernelRates | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +194,7 @@ def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
                 clock_s=found["clock_s"],
                 sees_folder=found["sees_folder"],
                 gpu=read_gpu(found.get("gpu")),
+                kernels=decode(KernelRates, found["kernels"]) if "kernels" in found else None,
             )
         )
         for pair in found["pairs"]:
@@ -194,6 +227,24 @@ def read_blocked(printed: str, cluster: ClusterSpec) -> tuple[BlockedPort, ...]:
         for found in _documents(printed)
         for other, port in found.get("blocked", ())
     )
+
+
+def slowest_kernels(checks: HostChecks, host: str) -> KernelRates | None:
+    """The lowest rates of a host's slots, for which a step waits; None if not measured."""
+    found = [one.kernels for one in checks.slots if one.host == host and one.kernels]
+    if not found:
+        return None
+
+    def least(name: str) -> Any:
+        values = [getattr(one, name) for one in found]
+        return None if None in values else min(values)
+
+    rates = {one.name: least(one.name) for one in fields(KernelRates)}
+    shapes = zip(*(one.products for one in found), strict=True)
+    rates["products"] = tuple(min(same, key=lambda one: one[3]) for same in shapes)
+    if rates["all_reduce_s"] is not None:
+        rates["all_reduce_s"] = max(one.all_reduce_s or 0.0 for one in found)
+    return KernelRates(**rates)
 
 
 def find_slow_hosts(checks: HostChecks) -> Iterator[tuple[str, float]]:

@@ -391,12 +391,20 @@ class DoctorCommand(OnHosts):
         examples=(
             "autoconf-launch doctor",
             "autoconf-launch doctor --hostfile hosts.txt --save cluster.yaml",
+            "autoconf-launch doctor --measure-gpu --save gpu.yaml",
         ),
         groups=(HOSTS, "output"),
     )
+    measure_gpu: bool = parameter(
+        "output",
+        "measure products, attention, copies and an all-reduce, too, in at most two minutes; they "
+        "narrow the error band of a GPU that our tables lack",
+        ON,
+        default=False,
+    )
     save: Path | None = parameter(
         "output",
-        "write a cluster file for plan, with the measured rate between hosts",
+        "write a cluster file for plan, with all rates that were measured",
         FILE,
         default=None,
     )

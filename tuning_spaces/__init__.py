@@ -15,26 +15,29 @@ if TYPE_CHECKING:
         usable_bytes,
         with_network_of,
     )
+    from .fabrics import fabric, fabric_names
     from .hints import hint
     from .hugging_face import (
         INSTEAD,
         from_hugging_face,
         is_hugging_face,
+        is_known_tower,
         is_known_type,
         nearest_type,
         other_parts,
     )
     from .machines import (
+        FP32_REACHED,
+        REACHED,
         accelerator_names,
         known_accelerator,
         machine,
+        node_machine,
         unknown_gpu,
         unrated_machine,
         with_links,
     )
     from .models import (
-        build_architecture,
-        contradiction,
         known_model,
         model_ids,
         model_names,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
         usual_of,
     )
     from .schema import SCHEMAS, schema_text
+    from .shapes import build_architecture, contradiction
     from .spaces import (
         DEFAULT_ORIGIN,
         EXTERNAL_RULES,
@@ -72,7 +76,7 @@ if TYPE_CHECKING:
         parse_space,
         zero_choices,
     )
-    from .trainers import CHECKED, TRAINER_NAMES, TRAINERS, trainer
+    from .trainers import CHECKED, SCHEDULES, TRAINER_NAMES, TRAINERS, trainer
 else:
     __getattr__ = attach(
         __name__,
@@ -83,15 +87,16 @@ else:
             ),
             ".hints": "hint",
             ".hugging_face": (
-                "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
+                "INSTEAD from_hugging_face is_hugging_face is_known_tower is_known_type "
+                "nearest_type other_parts"
             ),
+            ".fabrics": "fabric fabric_names",
             ".machines": (
-                "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
-                "with_links"
+                "FP32_REACHED REACHED accelerator_names known_accelerator machine node_machine "
+                "unknown_gpu unrated_machine with_links"
             ),
             ".models": (
-                "build_architecture contradiction known_model model_ids model_names "
-                "named_model nearest_model_id why_refused"
+                "known_model model_ids model_names named_model nearest_model_id why_refused"
             ),
             ".presets": "Preset preset preset_names",
             ".recommend_tables": (
@@ -99,11 +104,12 @@ else:
                 "published_speeds shipped_base_config tables usual_of"
             ),
             ".schema": "SCHEMAS schema_text",
+            ".shapes": "build_architecture contradiction",
             ".spaces": (
                 "DEFAULT_ORIGIN EXTERNAL_RULES BuiltinRules FamilyKnob KnobRules Section "
                 "SpaceKnob ZeroSearch default_families default_space given_knobs "
                 "parse_families parse_space zero_choices"
             ),
-            ".trainers": "CHECKED TRAINER_NAMES TRAINERS trainer",
+            ".trainers": "CHECKED SCHEDULES TRAINER_NAMES TRAINERS trainer",
         },
     )

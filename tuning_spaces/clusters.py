@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,16 @@ from autoconf_launch.core import (
     ClusterSpec,
     ConfigError,
     Device,
+    GpuRates,
     Node,
     RawConfig,
     nearest_known,
 )
 
-from .machines import known_accelerator, machine, unknown_gpu
+from .fabrics import fabric, fabric_names
+from .machines import known_accelerator, machine, unknown_gpu, usable_share
 
 MOST_GPUS = 1 << 20
-_HBM_SHARE = 0.9875
-"""Share of a datasheet's memory (in GiB) that a process can have: 79.1 of an A100's 80, 15.8 of a
-V100's 16 (torch.cuda.get_device_properties)."""
-_GDDR_SHARE = 0.92
-"""The same share if error correction takes its part from memory: 14.7 of a T4's 16, 22.1 of 24."""
-_GDDR = frozenset(
-    {"T4-16GB", "A10-24GB", "A10G-24GB", "L4-24GB", "L40-48GB", "L40S-48GB", "A40-48GB"}
-)
 _FILE = Path(__file__).parent / "prices.csv"
 
 
@@ -48,20 +42,24 @@ def parse_cluster(text: str) -> ClusterSpec:
         ConfigError: another form, an unknown GPU, or too many of them.
     """
     parts = text.split("+")
-    if len(parts) == 1:
-        return ClusterSpec(nodes=_parse_part(text))
-    nodes: list[Node] = []
+    sizes: list[tuple[int, int, str]] = []
     for number, part in enumerate(parts, start=1):
         try:
-            nodes += _parse_part(part)
+            sizes.append(_parse_part(part))
         except ConfigError as error:
+            if len(parts) == 1:
+                raise
             raise ConfigError(f"Part {number} of cluster {text!r}: {error}") from error
-    if sum(len(node.devices) for node in nodes) > MOST_GPUS:
+    if sum(nodes * each for nodes, each, _ in sizes) > MOST_GPUS:
         raise ConfigError(f"Cluster {text!r} has more than {MOST_GPUS} GPUs in all.")
-    return ClusterSpec(nodes=_number_hosts(nodes))
+    groups = [equal_nodes(*size).nodes for size in sizes]
+    if len(groups) == 1:
+        return ClusterSpec(nodes=groups[0])
+    return ClusterSpec(nodes=_number_hosts(node for group in groups for node in group))
 
 
-def _parse_part(text: str) -> tuple[Node, ...]:
+def _parse_part(text: str) -> tuple[int, int, str]:
+    """Nodes, GPUs of each, and the GPU."""
     found = re.fullmatch(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", text.strip())
     if not found:
         raise ConfigError(
@@ -70,7 +68,10 @@ def _parse_part(text: str) -> tuple[Node, ...]:
         )
     first, second, gpu = found.groups()
     nodes, each = (int(first), int(second)) if second else (1, int(first or 1))
-    return equal_nodes(nodes, each, gpu).nodes
+    _require_range(nodes, each)
+    if known_accelerator(gpu) is None:
+        raise unknown_gpu(gpu)
+    return nodes, each, gpu
 
 
 def _number_hosts(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -88,12 +89,16 @@ def equal_nodes(nodes: int, gpus: int, gpu: str) -> ClusterSpec:
     Raises:
         ConfigError: an unknown GPU, or a count that is out of range.
     """
+    _require_range(nodes, gpus)
+    node = _node(gpu, _devices(gpu, gpus))
+    return ClusterSpec(nodes=tuple(replace(node, host=f"node{i}") for i in range(nodes)))
+
+
+def _require_range(nodes: int, gpus: int) -> None:
     if nodes < 1 or gpus < 1 or nodes * gpus > MOST_GPUS:
         raise ConfigError(
             f"{nodes} x {gpus} GPUs are out of range; a cluster has 1 to {MOST_GPUS} GPUs."
         )
-    devices = _devices(gpu, gpus)
-    return ClusterSpec(nodes=tuple(_node(f"node{i}", gpu, devices) for i in range(nodes)))
 
 
 def usable_bytes(gpu: str) -> int:
@@ -105,16 +110,49 @@ def usable_bytes(gpu: str) -> int:
     name = known_accelerator(gpu)
     if name is None:
         raise unknown_gpu(gpu)
-    share = _GDDR_SHARE if name in _GDDR else _HBM_SHARE
-    return int(machine(name).accelerator.memory_bytes * share)
+    return int(machine(name).accelerator.memory_bytes * usable_share(name))
 
 
-class NodeGroup(BaseModel):
-    """Equal nodes of a cluster file; omitted values are the defaults of the GPU."""
+def _rate(about: str) -> Any:
+    return Field(default=None, gt=0, lt=1e9, description=about)
+
+
+class GpuDescription(BaseModel):
+    """A GPU that gpus.csv lacks, or rates that replace its row's; the fields of GpuRates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    gpu: str = Field(description="name of a GPU in gpus.csv, or an alias of it")
+    peak_tflops: float | None = _rate("TFLOP/s of dense 16-bit products, by the datasheet")
+    fp32_tflops: float | None = _rate("TFLOP/s of products in fp32, by the datasheet")
+    tf32_tflops: float | None = _rate("TFLOP/s in TF32, by the datasheet")
+    fp8_tflops: float | None = _rate("TFLOP/s in 8 bits, by the datasheet")
+    fp4_tflops: float | None = _rate("TFLOP/s in 4 bits, by the datasheet")
+    bandwidth_gb_per_s: float | None = _rate("GB/s of a GPU's memory, by the datasheet")
+    multiprocessors: int | None = Field(
+        default=None, ge=1, le=MOST_GPUS, description="units that take a tile of a product each"
+    )
+    reached_tflops: float | None = _rate("TFLOP/s of the fastest 16-bit product, measured")
+    attention_tflops: float | None = _rate("TFLOP/s of causal attention forward, measured")
+    attention_backward_tflops: float | None = _rate("TFLOP/s of its backward pass, measured")
+    all_reduce_gb_per_s: float | None = _rate(
+        "GB/s of bus bandwidth of long all-reduces in a node, measured"
+    )
+    all_reduce_us: float | None = _rate("microseconds of an empty all-reduce, measured")
+    host_link_gb_per_s: float | None = _rate("GB/s from a GPU's memory to the host's, measured")
+
+    @property
+    def rates(self) -> GpuRates | None:
+        """The rates that are given; None without any."""
+        found = GpuRates(**{one.name: getattr(self, one.name) for one in fields(GpuRates)})
+        return None if found == GpuRates() else found
+
+
+class NodeGroup(GpuDescription):
+    """Equal nodes of a cluster file; omitted values are the defaults of the GPU."""
+
+    gpu: str = Field(
+        min_length=1, description="name or alias of a GPU in gpus.csv, or of a described one"
+    )
     count: int = Field(default=1, ge=1, le=MOST_GPUS, description="nodes of this group")
     gpus: int = Field(default=8, ge=1, le=MOST_GPUS, description="GPUs of a node")
     memory_gib: float | None = Field(
@@ -131,6 +169,10 @@ class NodeGroup(BaseModel):
         gt=0,
         lt=1e9,
         description="GB/s between nodes, of one GPU's share of the cards in one direction",
+    )
+    fabric: str | None = Field(
+        default=None,
+        description=f"network between nodes: {', '.join(fabric_names())}, or another ratio N:1",
     )
     host_memory_gib: float | None = Field(
         default=None,
@@ -198,7 +240,7 @@ def _with_network_of(known: Mapping[str, Node], host: Node) -> Node:
         )
     cards = node.network_bytes_per_s
     share = cards and cards * len(host.devices) / node.rented_slots
-    return replace(host, network_bytes_per_s=share)
+    return replace(host, network_bytes_per_s=share, gpu_rates=node.gpu_rates)
 
 
 def _group(group: object, where: str) -> NodeGroup:
@@ -209,6 +251,11 @@ def _group(group: object, where: str) -> NodeGroup:
         read = NodeGroup(**{key: value for key, value in group.items() if value is not None})
     except ValidationError as error:
         raise ConfigError(_first_problem(error, where)) from error
+    if read.fabric is not None:
+        try:
+            fabric(read.fabric)
+        except ConfigError as error:
+            raise ConfigError(f"{where}.fabric: {error}") from error
     if read.count * read.gpus > MOST_GPUS:
         raise ConfigError(f"{where} has more than {MOST_GPUS} GPUs.")
     if read.gpus_used is not None and read.gpus_used > read.gpus:
@@ -216,7 +263,38 @@ def _group(group: object, where: str) -> NodeGroup:
             f"{where}.gpus_used is {read.gpus_used}, but a node has {read.gpus} GPUs; give at "
             f"most {read.gpus}."
         )
+    _require_description(read, where)
     return read
+
+
+_PAIRS = (
+    ("attention_tflops", "attention_backward_tflops"),
+    ("all_reduce_gb_per_s", "all_reduce_us"),
+)
+
+
+def _require_description(group: NodeGroup, where: str) -> None:
+    """Check that a GPU without a row has all that cannot be assumed of it."""
+    for pair in _PAIRS:
+        missing = [key for key in pair if getattr(group, key) is None]
+        if 0 < len(missing) < len(pair):
+            raise ConfigError(f"{where}.{missing[0]} is missing; give {' and '.join(pair)}.")
+    reached, peak = group.reached_tflops, group.peak_tflops
+    if reached and peak and reached > peak:
+        raise ConfigError(
+            f"{where}.reached_tflops is {reached:g}, above peak_tflops ({peak:g}); correct one."
+        )
+    if known_accelerator(group.gpu):
+        return
+    if group.rates is None:
+        raise unknown_gpu(group.gpu)
+    needed = ["peak_tflops", "memory_gib", "bandwidth_gb_per_s"]
+    needed += ["link_gb_per_s"] * (group.gpus > 1) + ["network_gb_per_s"] * (group.count > 1)
+    if missing := [key for key in needed if getattr(group, key) is None]:
+        raise ConfigError(
+            f"{where}.gpu {group.gpu!r} is not in our tables, so {where} must have "
+            f"{', '.join(missing)}; the vendor's datasheet has such numbers."
+        )
 
 
 def _require_known(section: Mapping[Any, Any], known: Collection[str], where: str) -> None:
@@ -233,7 +311,7 @@ def _first_problem(error: ValidationError, where: str) -> str:
         "name a GPU"
         if name == "gpu"
         else f"be a whole number from 1 to {MOST_GPUS}"
-        if NodeGroup.model_fields[name].annotation is int
+        if NodeGroup.model_fields[name].annotation in (int, int | None)
         else f"be at least {least}"
         if least is not None
         else "be a number above 0"
@@ -246,20 +324,24 @@ def _nodes(group: NodeGroup) -> list[Node]:
     memory, network = group.memory_gib, group.network_gb_per_s
     used = group.gpus_used or group.gpus
     devices = _devices(group.gpu, used, round(memory * GIB) if memory else None)
-    link = group.link_gb_per_s
-    usual = machine(group.gpu, gpus_per_node=group.gpus)
     cards = network * 1e9 * group.gpus if network else None
-    if used < group.gpus:  # its ranks share all cards of the node
-        cards = cards or usual.node_network_bytes_per_s
+    usual = None
+    if known_accelerator(group.gpu):
+        usual = machine(group.gpu, gpus_per_node=group.gpus)
+        if used < group.gpus:  # its ranks share all cards of the node
+            cards = cards or usual.node_network_bytes_per_s
+    link = group.link_gb_per_s and group.link_gb_per_s * 1e9
     host = group.host_memory_gib
     node = Node(
         host="",
         devices=devices,
-        link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
+        link_bytes_per_s=link or (usual.link.bytes_per_s if usual else None),
         network_bytes_per_s=cards,
-        host_memory_bytes=host * GIB if host else usual.host_memory_bytes,
+        fabric=group.fabric,
+        host_memory_bytes=host * GIB if host else usual.host_memory_bytes if usual else None,
         usd_per_hour=group.usd_per_hour,
         paid_slots=group.gpus if used < group.gpus else None,
+        gpu_rates=group.rates,
     )
     return [node] * group.count
 
@@ -270,10 +352,10 @@ def _devices(gpu: str, count: int, memory_bytes: int | None = None) -> tuple[Dev
     return tuple(Device(name=name, memory_bytes=limit, slot=slot) for slot in range(count))
 
 
-def _node(host: str, gpu: str, devices: tuple[Device, ...]) -> Node:
+def _node(gpu: str, devices: tuple[Device, ...]) -> Node:
     usual = machine(gpu, gpus_per_node=len(devices))
     return Node(
-        host=host,
+        host="",
         devices=devices,
         link_bytes_per_s=usual.link.bytes_per_s,
         network_bytes_per_s=usual.node_network_bytes_per_s,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,8 @@ import yaml
 
 from autoconf_launch.core import Architecture, ConfigError, DecodeError, RawConfig, nearest_known
 
-from .models import build_architecture
+from .families import describes_type, family_model, family_types, front_type, text_type
+from .shapes import build_architecture, contradiction
 
 _USUAL = {
     "layers": "num_hidden_layers",
@@ -32,6 +33,8 @@ _OF_EXPERTS = {"per_token": "num_experts_per_tok", "first_dense": "first_k_dense
 INSTEAD = "ask for the script itself (autoconf-launch fit --cluster C -- python train.py ...)"
 """Advice that works for any model, as the end of a sentence."""
 _TEXT_PART = "text_config"
+TYPE_KEYS = ("model_type", "_class_name")
+"""Keys of a model's type in files of transformers and of diffusers."""
 _PARTS = ("vision", "audio", "speech", "image", "video", "encoder", "decoder")
 _PART_NAMES = frozenset({"hidden_size", "num_hidden_layers", "d_model", "embed_dim"})
 _NOT_MODELLED: Mapping[str, tuple[str, Any]] = MappingProxyType(
@@ -130,22 +133,35 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
 
 
 def is_hugging_face(config: RawConfig) -> bool:
-    """True if a document is a Hugging Face configuration."""
-    return isinstance(config.get(("model_type",)), str)
+    """True if a document is a configuration of transformers or diffusers."""
+    return any(isinstance(config.get((key,)), str) for key in TYPE_KEYS)
 
 
 def is_known_type(config: RawConfig) -> bool:
-    """True if the document's type can be read without transformers."""
-    return config.get(("model_type",)) in _TYPES
+    """True if the document's type can be read without its library."""
+    kind = _kind(config.to_dict())
+    return kind in _TYPES or describes_type(kind)
+
+
+def is_known_tower(document: Mapping[str, Any]) -> bool:
+    """True if the only part besides the text part is a tower that is modelled."""
+    tower = front_type(_kind(document))
+    return tower is not None and other_parts(document) == (tower["section"],)
+
+
+def _kind(document: Mapping[str, Any]) -> str:
+    return str(next((document[key] for key in TYPE_KEYS if document.get(key)), None))
 
 
 def nearest_type(kind: str) -> str:
     """A phrase with the nearest type that is read here."""
-    return nearest_known(kind, _TYPES)
+    is_class = kind[:1].isupper()
+    known = (name for name in (*_TYPES, *family_types()) if name[:1].isupper() == is_class)
+    return nearest_known(kind, known)
 
 
 def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> Architecture:
-    """Read a configuration of a model that has a text part only.
+    """Read a configuration of a model that has one part, or a known tower before its text part.
 
     Args:
         config: the document.
@@ -157,6 +173,13 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
             or none.
     """
     document = config.to_dict()
+    if is_known_tower(document):
+        return _behind_tower(document, name)
+    if describes_type(_kind(document)):
+        found = family_model(document, _kind(document), name)
+        if wrong := contradiction(found):
+            raise ConfigError(f"{name} cannot be read: {wrong}.")
+        return found
     if parts := other_parts(document):
         raise ConfigError(
             f"{name}: {' and '.join(parts)} {'are' if len(parts) > 1 else 'is'} not modelled, so "
@@ -177,6 +200,22 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
             )
         row = _Type(names={"positions": "learned_positions"}, traits=_generic_traits(document))
     return _read(document, row, name)
+
+
+def _behind_tower(document: Mapping[str, Any], name: str) -> Architecture:
+    """A text part, and the tower in front of it; older files have the text part's keys at top."""
+    kind = _kind(document)
+    tower, text = front_type(kind), text_type(kind)
+    assert tower is not None
+    assert text is not None
+    section, inner = tower["section"], document.get(_TEXT_PART)
+    if not isinstance(inner, dict):
+        inner = {key: value for key, value in document.items() if key != section}
+    tied = document.get("tie_word_embeddings", inner.get("tie_word_embeddings", text["tied"]))
+    own = {**inner, "model_type": text["type"], "tie_word_embeddings": tied}
+    model = from_hugging_face(RawConfig(own), name)
+    seen = {**document[section], "text_hidden": model.hidden}
+    return replace(model, front=family_model(seen, tower["type"], f"{name}, {section}"))
 
 
 def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
@@ -204,7 +243,8 @@ def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _defaults() -> dict[str, dict[str, Any]]:
     text = Path(__file__).with_name("hugging_face_defaults.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: dict[str, dict[str, Any]] = yaml.load(text, Loader=loader)
     return found
 
 
@@ -331,6 +371,10 @@ def _attention_of(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Windows, states, and operations besides the projections."""
     if kind == "mistral" and document.get("use_sliding_window", True):
         return {"window": _count(document, "sliding_window", kind) or None}
+    if kind == "gemma3_text":  # five layers of a window to one that sees all
+        window = _count({"sliding_window": 4096, **document}, "sliding_window", kind)
+        every = _count({"sliding_window_pattern": 6, **document}, "sliding_window_pattern", kind)
+        return {"window": window or None, "full_every": every}
     if kind == "gpt_oss":
         window = _count({"sliding_window": 128, **document}, "sliding_window", kind)
         return {"window": window or None, "full_every": 2}

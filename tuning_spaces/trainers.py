@@ -1,4 +1,4 @@
-"""Training codes: their habits, and their features; each is a row of ``trainers.json``."""
+"""Training codes with habits and features, and pipeline schedules: rows of two JSON files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,28 @@ from typing import Any
 from autoconf_launch.autotuner.cost import AUTO_TRAINER, Abilities, TrainerHabits
 from autoconf_launch.core import (
     ConfigError,
+    Dispatcher,
     Framework,
+    Loss,
     Offload,
+    PipelineSchedule,
     Precision,
     Software,
+    States,
+    UpdatedWeights,
     nearest_known,
 )
 
 
+def _read(name: str) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name(name).read_text(encoding="utf-8")
+    )
+    return rows
+
+
 def _read_rows() -> Mapping[str, TrainerHabits]:
-    path = Path(__file__).with_name("trainers.json")
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = _read("trainers.json")
     return MappingProxyType({name: _habits(_whole_row(rows, name)) for name in rows})
 
 
@@ -33,8 +44,17 @@ def _whole_row(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, An
 
 def _habits(row: Mapping[str, Any]) -> TrainerHabits:
     zero = {int(stage): words for stage, words in row["zero"].items()}
+    software = dict(row.get("software", {}))
+    for name, kind in (("updated_weights", UpdatedWeights), ("dispatcher", Dispatcher)):
+        if name in software:
+            software[name] = kind(software[name])
     return TrainerHabits(
-        software=Software(framework=Framework(row["framework"]), **row.get("software", {})),
+        software=Software(
+            framework=Framework(row["framework"]),
+            states=States(row["states"][0]),
+            loss=Loss(row["losses"][0]),
+            **software,
+        ),
         sequence_parallel=row.get("sequence_parallel", False),
         tf32=row.get("tf32", False),
         checked=frozenset(row.get("checked", ())),
@@ -49,10 +69,19 @@ def _habits(row: Mapping[str, Any]) -> TrainerHabits:
             precisions=frozenset(map(Precision, row["precisions"])),
             eight_bit_states=row.get("eight_bit_states", False),
             adapters=row.get("adapters", False),
+            states=frozenset(map(States, row["states"])),
+            losses=frozenset(map(Loss, row["losses"])),
+            in_backward=row.get("in_backward", False),
+            offload_alone=row.get("offload_alone", False),
+            schedules=frozenset(row.get("schedules", ("1f1b",))),
         ),
     )
 
 
+SCHEDULES = MappingProxyType(
+    {name: PipelineSchedule(name=name, **row) for name, row in _read("schedules.json").items()}
+)
+"""Pipeline schedules by name; ``1f1b`` interleaves the virtual stages of a layout."""
 TRAINERS = _read_rows()
 """Training codes by name; those which represent others come first."""
 TRAINER_NAMES = (AUTO_TRAINER, *TRAINERS)

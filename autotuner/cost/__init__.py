@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Proposal,
         Remedy,
         Verdict,
+        broken_rule,
         can_split_sequence,
         fits,
         remedies,
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
         SENT,
         Accelerator,
         CollectiveRate,
+        Fabric,
         Group,
         Link,
         Machine,
         Network,
         Physics,
         computes_in,
+        crossed_rails,
         exposed_s,
         has_rails,
         link_s,
@@ -56,7 +59,6 @@ if TYPE_CHECKING:
     )
     from .inner import GATHERED_MATRICES, InnerTimes, inner_times
     from .kernel_times import (
-        GRADIENT_BYTES,
         KernelTimes,
         Roofline,
         TracedOperations,
@@ -69,12 +71,8 @@ if TYPE_CHECKING:
     )
     from .layer import (
         Kernels,
-        Product,
-        attention_products,
         attention_times,
-        expert_products,
         layer_times,
-        mlp_products,
     )
     from .layout_columns import (
         ALL_LAYERS,
@@ -92,7 +90,8 @@ if TYPE_CHECKING:
         LayoutRule,
         Stages,
         StageSends,
-        broken_rule,
+        can_cut,
+        has_even_pieces,
         rows_obeying,
     )
     from .memory import (
@@ -100,7 +99,6 @@ if TYPE_CHECKING:
         NCCL_BYTES,
         MemoryParts,
         memory_bytes,
-        traced_memory,
     )
     from .model_state import local_weights, trained_share
     from .predictions import (
@@ -115,6 +113,7 @@ if TYPE_CHECKING:
         memory_rule,
         scaled_bytes,
         state_beyond_memory,
+        traced_memory,
         untimed_band,
         weights_beyond_memory,
     )
@@ -137,11 +136,6 @@ if TYPE_CHECKING:
     )
     from .weights import (
         active_parameters,
-        all_layers,
-        attention_kinds,
-        dense_layer_weights,
-        embedding_weights,
-        expert_layers,
         model_weights,
         parameters,
     )
@@ -155,34 +149,34 @@ else:
                 "mape spearman time_accuracy"
             ),
             ".fitting": (
-                "NodeLimits Proposal Remedy Verdict can_split_sequence fits remedies verdict"
+                "NodeLimits Proposal Remedy Verdict broken_rule can_split_sequence fits remedies "
+                "verdict"
             ),
             ".hardware": (
                 "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
-                "Group Link Machine Network Physics SENT computes_in exposed_s has_rails link_s "
-                "peak_flops_per_s ring_s ring_share"
+                "Fabric Group Link Machine Network Physics SENT computes_in crossed_rails "
+                "exposed_s has_rails link_s peak_flops_per_s ring_s ring_share"
             ),
             ".inner": "GATHERED_MATRICES InnerTimes inner_times",
             ".kernel_times": (
-                "GRADIENT_BYTES KernelTimes Roofline TracedOperations block_operations "
+                "KernelTimes Roofline TracedOperations block_operations "
                 "forward_flops_per_token frozen_passes_s measured_timings rank_weights "
                 "update_traffic_bytes"
             ),
-            ".layer": (
-                "Kernels Product attention_products attention_times expert_products "
-                "layer_times mlp_products"
-            ),
+            ".layer": ("Kernels attention_times layer_times"),
             ".layout_columns": (
                 "ALL_LAYERS OFFLOAD_CODES RECOMPUTE_CODES InnerLayouts LayoutColumns Stack "
                 "distinct stacks"
             ),
-            ".layout_rules": "RULES Keep LayoutRule Stages StageSends broken_rule rows_obeying",
-            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes traced_memory",
+            ".layout_rules": (
+                "RULES Keep LayoutRule Stages StageSends can_cut has_even_pieces rows_obeying"
+            ),
+            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes",
             ".model_state": "local_weights trained_share",
             ".predictions": (
                 "EAGER_BAND EXPERTS_BAND STEP_TIME_BAND FormatGain estimate format_gains "
                 "knob_rules measured_format_gains memory_rule scaled_bytes "
-                "state_beyond_memory untimed_band weights_beyond_memory"
+                "state_beyond_memory traced_memory untimed_band weights_beyond_memory"
             ),
             ".software": (
                 "AUTO_TRAINER Abilities TrainerChoice TrainerHabits configured_workload "
@@ -191,9 +185,6 @@ else:
             ".step": (
                 "MOST_HIDDEN StepParts beyond_backward_s profiled_step_parts reduction_passes"
             ),
-            ".weights": (
-                "active_parameters all_layers attention_kinds dense_layer_weights "
-                "embedding_weights expert_layers model_weights parameters"
-            ),
+            ".weights": ("active_parameters model_weights parameters"),
         },
     )

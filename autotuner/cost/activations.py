@@ -1,8 +1,5 @@
 """Bytes that a micro-batch holds until its backward pass.
 
-The profile run looks at the bare model, so traced and measured activations are without
-recomputation; rows that recompute are scaled by the ratio that the blocks give.
-
 Every kind has a ``split`` part, shared by the tensor-parallel ranks, and a ``whole`` part, which
 only sequence parallelism shares. All numbers depend only on the model and the training, so they
 are computed once for any number of candidates.
@@ -18,78 +15,39 @@ Shapes: S = stages, C = candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Framework, ModelSpec, Recompute, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Framework,
+    Recompute,
+    StateMixer,
+    Workload,
+)
 
+from ..layers import (
+    attends,
+    attention_kinds,
+    crosses,
+    has_mixer,
+    kept_values,
+    uniform_parts,
+)
 from ..space import Floats
-from .kernel_times import Line, fit_line
-from .layout_columns import FULL, LayoutColumns
+from .layout_columns import FULL, LayoutColumns, broadcast_sum, front_workload
 from .layout_rules import Stages
-from .software import repeats_modules
-from .weights import ModelWeights, attention_kinds
+from .software import eager_copies, keeps_gate, loss_bytes, repeats_modules
+from .weights import ModelWeights
 
-_NOTHING = Line(0.0, 0.0)
-SECOND_MICRO_BATCH = "accumulation"
-"""The traced phase of a micro-batch whose gradients are added to earlier gradients."""
 _MASK_BYTES = 1
 _SUM_BYTES = 4
 _TOKEN_BYTES = 8
-_LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
-"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
-older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
-in fp32 besides 16-bit logits."""
-_FUSED_LOGIT_BYTES = 6.0
-_PARALLEL_LOGIT_BYTES = 18.0
-"""torch's loss_parallel: its backward makes one more fp32 array."""
-
-
-def activation_line(
-    spec: ModelSpec, *, rest_bytes: float, gradient_bytes: float, logits: Line
-) -> Line:
-    """Bytes at the fullest moment without recomputation, over the samples of a micro-batch.
-
-    Traced peaks are preferred to measured bytes, these to the sum over blocks; NaN if none is
-    known. The fixed part does not depend on samples, such as weights that autocast has cast.
-
-    Args:
-        spec: the model.
-        rest_bytes: weights and optimizer state of the unsharded model, which traced peaks
-            include.
-        gradient_bytes: its gradients, which the phases after "forward" include too.
-        logits: bytes that are counted separately but are in the peaks of these phases.
-    """
-    if spec.traced_peaks:
-        lines = [
-            _beyond(_phase(spec, phase), rest_bytes)
-            if phase == "forward"
-            else _beyond(_phase(spec, phase), rest_bytes + gradient_bytes, logits)
-            for phase in _full_phases(spec)
-        ]
-        return Line(max(line.fixed for line in lines), max(line.each for line in lines))
-    measured = [(t.micro_batch, float(t.activation_bytes)) for t in spec.timings]
-    if any(seen for _, seen in measured):
-        return fit_line(measured)
-    return Line(0.0, spec.activation_bytes_per_sample or np.nan)
-
-
-def _full_phases(spec: ModelSpec) -> list[str]:
-    """Phases with all gradients: a second micro-batch if one was traced."""
-    phases = dict.fromkeys(peak.phase for peak in spec.traced_peaks)
-    return [SECOND_MICRO_BATCH] if SECOND_MICRO_BATCH in phases else [*phases]
-
-
-def _phase(spec: ModelSpec, phase: str) -> Line:
-    return fit_line(
-        [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
-    )
-
-
-def _beyond(line: Line, fixed: float, apart: Line = _NOTHING) -> Line:
-    return Line(max(0.0, line.fixed - fixed), max(0.0, line.each - apart.each))
+_UNITS_ON_DEVICE = 2.0
+"""Layers whose offloaded activations are on the GPU: one computes while another moves
+(github.com/pytorch/torchtune torchtune/training/_activation_offloading.py, two streams)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +71,7 @@ class LayerActivations:
 
     Attributes:
         scores: the matrix of attention scores, its softmax and dropout; none with flash attention.
+        adapters: what the first matrix of each adapter gives to the second.
     """
 
     norms: Split = Split()
@@ -120,11 +79,13 @@ class LayerActivations:
     scores: Split = Split()
     mlp: Split = Split()
     dropout: Split = Split()
+    adapters: Split = Split()
 
     @property
     def total(self) -> Split:
         """All kinds."""
-        return self.norms + self.attention + self.scores + self.mlp + self.dropout
+        base = self.norms + self.attention + self.scores + self.mlp + self.dropout
+        return base + self.adapters
 
 
 def layer_activations(
@@ -132,18 +93,33 @@ def layer_activations(
 ) -> LayerActivations:
     """Activations without recomputation; ``crossed`` layers attend to an encoder, too."""
     a = workload.architecture
-    size = workload.precision.value_bytes
     attentions = 2 if crossed else 1
     product_bytes = _product_bytes(workload, framework)
-    norms = Split(whole=(attentions + 1) * a.hidden * size)
-    masks = (attentions + 1) * a.hidden * _MASK_BYTES
+    norm_bytes, cast_bytes, _ = eager_copies(workload)
+    cast = Split(whole=a.hidden * cast_bytes)  # of an input that several products read
+    parts = attentions * has_mixer(a) + (sparse or a.ffn > 0)
+    norms = Split(whole=parts * a.hidden * norm_bytes)
+    masks = parts * a.hidden * _MASK_BYTES
+    mlp = _mlp(workload, a.ffn, product_bytes) + cast if a.ffn else Split()
+    attention = _attention(workload, product_bytes) + (cast.times(2) if a.heads else Split())
     return LayerActivations(
         norms=norms,
-        attention=_attention(workload, product_bytes).times(attentions),
-        scores=_scores(workload).times(attentions),
-        mlp=_experts(workload, product_bytes) if sparse else _mlp(a, a.ffn, size, product_bytes),
+        attention=attention.times(attentions),
+        scores=_scores(workload).times(attentions) if a.heads else Split(),
+        mlp=_experts(workload, product_bytes) if sparse else mlp,
         dropout=Split(whole=masks) if workload.software.dropout else Split(),
+        adapters=_between_adapters(workload, sparse=sparse).times(attentions),
     )
+
+
+def _between_adapters(workload: Workload, *, sparse: bool) -> Split:
+    """Values of LoRA's rank for each of a layer's matrices (Hu et al. 2021, section 4.1)."""
+    a, rank = workload.architecture, workload.lora_rank
+    if rank is None:
+        return Split()
+    mlps = a.experts.per_token + a.experts.shared if sparse and a.experts else 1
+    matrices = 4 + (3 if a.gated else 2) * mlps
+    return Split(whole=float(matrices * rank * workload.precision.value_bytes))
 
 
 def selective_activations(
@@ -160,10 +136,10 @@ def selective_activations(
     if framework is not Framework.FSDP:
         if (sparse or a.latent) and repeats_modules(workload.software):
             return _without_modules(workload, framework, every, sparse=sparse)
-        return LayerActivations(
-            norms=every.norms, attention=every.attention, mlp=every.mlp, dropout=every.dropout
-        )
+        return replace(every, scores=Split())
     size, attentions = workload.precision.value_bytes, 2 if crossed else 1
+    if not a.heads or (a.state is not None and a.state.beside):
+        return LayerActivations(norms=every.norms, attention=every.attention, mlp=every.mlp)
     queries, keys, values = _widths(a)
     # of q, k, v, out, gate, up, down the 1st, 3rd, 5th and 7th; of qkv, out, up, down two
     products = queries + values if a.gated else queries + keys + values
@@ -190,7 +166,7 @@ def _without_modules(
         attention = Split(whole=rank * size, split=split)
     if sparse:
         mlp = mlp + outputs + Split(split=-_active_ffn(workload) * product_bytes)
-    return LayerActivations(norms=every.norms, attention=attention, mlp=mlp, dropout=every.dropout)
+    return replace(every, attention=attention, scores=Split(), mlp=mlp)
 
 
 def kept_activations(
@@ -213,7 +189,8 @@ def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
     ffn = _active_ffn(workload) if sparse else a.ffn
     stored = not workload.software.flash_attention
     scores = 2 * a.heads * workload.sequence_length * size if stored else 0
-    wide = max((3 if a.gated else 2) * ffn * size, scores)
+    arrays = 1 if workload.software.overwrites_mlp else 3 if a.gated else 2
+    wide = max(arrays * ffn * size, scores)
     return Split(whole=2 * a.hidden * size, split=wide)
 
 
@@ -221,18 +198,22 @@ def _attention(workload: Workload, product_bytes: float) -> Split:
     """The mean of all kinds of layers."""
     total = Split()
     for share, one in attention_kinds(workload.architecture):
-        total = total + _attention_of(one, workload, product_bytes).times(share)
+        if one.state is not None:
+            total = total + _state_of(one, one.state, workload, product_bytes).times(share)
+        if attends(one):
+            total = total + _attention_of(one, workload, product_bytes).times(share)
     return total
 
 
-def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
-    """The input of the projections; queries, keys, values; the output, which a product reads.
+def _state_of(
+    a: Architecture, state: StateMixer, workload: Workload, product_bytes: float
+) -> Split:
+    split = kept_values(state) * workload.precision.value_bytes
+    return Split(whole=0.0 if attends(a) else a.hidden * product_bytes, split=split)
 
-    A state's inputs are kept before and after their convolution, besides gate and output.
-    """
-    if (state := a.state) is not None:
-        wide = 2 * (2 * state.keys + state.values) + 2 * state.values
-        return Split(whole=a.hidden * product_bytes, split=wide * workload.precision.value_bytes)
+
+def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
+    """The input of the projections; queries, keys, values; the output, which a product reads."""
     size = workload.precision.value_bytes
     queries, keys, values = _widths(a)
     sums = a.heads * _SUM_BYTES if workload.software.flash_attention else 0
@@ -269,9 +250,14 @@ def _scores(workload: Workload) -> Split:
     return Split(split=a.heads * workload.sequence_length * each)
 
 
-def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
-    """Input, the activation function's input (twice as large if gated), and its output."""
-    inner = (2 if a.gated else 1) * ffn * size + ffn * product_bytes
+def _mlp(workload: Workload, ffn: int, product_bytes: float) -> Split:
+    """Input, the activation function's input (twice as large if gated), and its output.
+
+    Without a fused kernel the gate's output is an input of the product with the other half.
+    """
+    a, size = workload.architecture, workload.precision.value_bytes
+    halves = (2 + keeps_gate(workload.software)) if a.gated else 1
+    inner = halves * ffn * size + ffn * product_bytes
     return Split(whole=a.hidden * product_bytes, split=inner)
 
 
@@ -284,12 +270,12 @@ def _experts(workload: Workload, product_bytes: float) -> Split:
     a = workload.architecture
     assert a.experts is not None
     size, experts = workload.precision.value_bytes, a.experts
-    copies = experts.per_token * workload.capacity_factor
+    copies, width = experts.per_token * workload.capacity_factor, experts.width or a.hidden
     results = 0 if repeats_modules(workload.software) else size
-    one = _mlp(a, experts.ffn, size, product_bytes)
+    one = _mlp(workload, experts.ffn, product_bytes)
     routed = Split(split=one.split).times(copies)
     moved = Split(
-        whole=copies * a.hidden * (product_bytes + results) + experts.count * 2 * _SUM_BYTES
+        whole=copies * width * (product_bytes + results) + experts.count * 2 * _SUM_BYTES
     )
     shared = one.times(experts.shared) if experts.shared else Split(whole=one.whole)
     return routed + moved + shared
@@ -325,16 +311,23 @@ class ActivationBytes:
     scores_SC: Floats
     mlp_SC: Floats
     dropout_SC: Floats
+    adapters_SC: Floats
     inputs_SC: Floats
     embedding_SC: Floats
     logits_SC: Floats
     working_SC: Floats
 
+    @property
+    def held_SC(self) -> Floats:
+        """Sum of all kinds."""
+        return broadcast_sum(getattr(self, one.name) for one in fields(self))
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Equal layers in a row, and how many of them a stage has."""
+    """Equal layers of a training, and how many of them a stage has."""
 
+    workload: Workload
     sparse: bool
     crossed: bool
     here_SC: Floats
@@ -348,56 +341,95 @@ def activation_bytes(
 ) -> ActivationBytes:
     """Activations at the fullest moment of each stage."""
     a = workload.architecture
-    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
-    whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
-    split_C = tokens_C / columns.tensor_C
+    tokens_C, whole_C, split_C = _cells(workload, columns)
     waiting_SC = stages.waiting_SC
     kind_C = columns.recompute_C
-    runs = _runs(a, weights, stages)
+    runs = _runs(workload, weights, stages)
     again_SC = _recomputed_layers(columns, stages.count_SC)
-    share_SC = (1 - again_SC / np.maximum(1.0, stages.count_SC)) * waiting_SC
+    count_SC = np.maximum(1.0, stages.count_SC)
+    if more := workload.software.layers_in_flight:
+        waiting_SC = waiting_SC * (1.0 + more * (columns.pipeline_C > 1) / count_SC)
+    share_SC = (1 - again_SC / count_SC) * waiting_SC
+    if columns.are_activations_away_C.any():
+        kept_SC = np.minimum(1.0, _UNITS_ON_DEVICE / np.maximum(1.0, count_SC * waiting_SC))
+        kept_SC = np.where(columns.are_activations_away_C, kept_SC, 1.0)
+        share_SC, again_SC = share_SC * kept_SC, again_SC * kept_SC
 
     held = [run.here_SC * share_SC for run in runs]
 
     def of_kind(kind: str) -> Floats:
         total = np.zeros(())
         for run, held_SC in zip(runs, held, strict=True):
-            whole, split = _by_kind(workload, (run.sparse, run.crossed), kind)
+            whole, split = _by_kind(run.workload, (run.sparse, run.crossed), kind)
             if whole.any() or split.any():
                 each_C = whole[kind_C] * whole_C + split[kind_C] * split_C
                 total = total + held_SC * each_C
         return total
 
-    logits_SC = _logits(columns, workload, stages.is_last_SC, tokens_C)
-    working_C = _working_bytes(columns, workload, runs, (tokens_C, whole_C, split_C))
+    gathered: Floats | float = 0.0
+    if workload.software.keeps_gathered:
+        beyond_C = (tokens_C - whole_C) * (a.hidden * workload.precision.value_bytes)
+        gathered = share_SC * stages.count_SC * beyond_C
+    logits_SC = np.asarray(stages.is_last_SC * loss_bytes(columns, workload, tokens_C))
+    working_C = working_bytes(workload, weights, columns, stages)
+    front_C = _front_bytes(columns, workload) if a.front else 0.0
     masks = a.hidden * _MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
-        attention_SC=of_kind("attention"),
+        attention_SC=of_kind("attention") + gathered,
         scores_SC=of_kind("scores"),
-        mlp_SC=of_kind("mlp"),
+        mlp_SC=of_kind("mlp") + gathered,
         dropout_SC=of_kind("dropout"),
-        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * workload.precision.value_bytes),
+        adapters_SC=of_kind("adapters"),
+        inputs_SC=again_SC * waiting_SC * whole_C * (a.hidden * eager_copies(workload)[2]),
         embedding_SC=stages.is_first_SC
         * waiting_SC
-        * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C),
+        * (masks * whole_C + 2 * _TOKEN_BYTES * tokens_C + front_C),
         logits_SC=logits_SC,
         working_SC=np.maximum(0.0, working_C - logits_SC),
     )
 
 
-def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
-    crossed, first = a.encoder_layers > 0, 0
-    runs = []
-    for number, sparse, crosses in (
+def _cells(workload: Workload, columns: LayoutColumns) -> tuple[Floats, Floats, Floats]:
+    """Tokens of a rank: all, in its part of a sequence, and shared by its tensor ranks."""
+    tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
+    whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
+    return tokens_C, whole_C, tokens_C / columns.tensor_C
+
+
+def _runs(workload: Workload, weights: ModelWeights, stages: Stages) -> list[_Run]:
+    a = workload.architecture
+    crossed, first, runs = crosses(a), 0, []
+    if a.kinds:
+        for one in uniform_parts(a):
+            here_SC = stages.count_SC * (one.layers / a.layers)
+            own = replace(workload, model=one)
+            runs.append(_Run(own, one.experts is not None, crossed, here_SC))
+        return runs
+    for number, sparse, crossed_here in (
         (weights.encoder_layers, False, False),
         (weights.dense_layers, False, crossed),
         (weights.repeated_layers, a.experts is not None, crossed),
     ):
         if number:
-            runs.append(_Run(sparse, crosses, stages.layers_between(first, first + number)))
+            here_SC = stages.layers_between(first, first + number)
+            runs.append(_Run(workload, sparse, crossed_here, here_SC))
         first += number
     return runs
+
+
+def _front_bytes(columns: LayoutColumns, workload: Workload) -> Floats:
+    """Activations that a tower in front keeps of a micro-batch; context ranks repeat it."""
+    tower, kind_C = front_workload(workload), columns.recompute_C
+    images_C = columns.micro_batch_C * (workload.images * tower.sequence_length)
+    size = tower.architecture.hidden * workload.precision.value_bytes
+    total: Floats | float = 0.0
+    for one in uniform_parts(tower.architecture):
+        own = replace(tower, model=one)
+        whole, split = _by_kind(own, (one.experts is not None, False), "total")
+        each_C = whole[kind_C] + split[kind_C] / columns.tensor_C
+        total = total + one.layers * np.where(kind_C == FULL, size, each_C)
+    return np.asarray(total * images_C)
 
 
 def _recomputed_layers(columns: LayoutColumns, count_SC: Floats) -> Floats:
@@ -441,46 +473,17 @@ def _again_by_kind(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats,
     return again_whole + gradients.whole, again_split + gradients.split
 
 
-def _working_bytes(
-    columns: LayoutColumns,
-    workload: Workload,
-    runs: list[_Run],
-    cells: tuple[Floats, Floats, Floats],
+def working_bytes(
+    workload: Workload, weights: ModelWeights, columns: LayoutColumns, stages: Stages
 ) -> Floats:
     """Recomputed activations of the largest layer, its gradients, and its gathered input."""
-    tokens_C, whole_C, split_C = cells
+    tokens_C, whole_C, split_C = _cells(workload, columns)
     kind_C = columns.recompute_C
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     largest: Floats | float = 0.0
-    for run in runs:
-        whole, split = _again_by_kind(workload, (run.sparse, run.crossed))
+    for run in _runs(workload, weights, stages):
+        whole, split = _again_by_kind(run.workload, (run.sparse, run.crossed))
         one_C = whole[kind_C] * whole_C + split[kind_C] * split_C
         largest = np.maximum(largest, one_C)
     hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
     return np.asarray(largest + gathers_C * tokens_C * hidden_bytes)
-
-
-def _logits(
-    columns: LayoutColumns,
-    workload: Workload,
-    is_last_SC: Floats,
-    tokens_C: Floats,
-) -> Floats:
-    """Logits and loss of one micro-batch, split over the vocabulary, and the last hidden states.
-
-    Pipelines keep no others: the last stage of our runtime returns only its loss, and torchtitan
-    passes ``return_outputs=False`` (pull request 1922, October 2025).
-    """
-    model = workload.architecture
-    framework = workload.software.framework
-    is_fsdp = framework is Framework.FSDP
-    each_C = np.where(
-        is_fsdp & (columns.tensor_C > 1), _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework]
-    )
-    if workload.software.fused_loss:
-        each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
-    gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
-    states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
-    logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
-    logits_C = logits_C / workload.software.loss_chunks
-    return np.asarray(is_last_SC * (logits_C + states_C))

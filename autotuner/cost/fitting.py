@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -12,15 +12,30 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Framework, Layout, Offload, Recompute, Workload
+from autoconf_launch.core import (
+    OPTIMIZER_STATES,
+    Architecture,
+    Framework,
+    Layout,
+    Loss,
+    Offload,
+    Optimizer,
+    Recompute,
+    Workload,
+)
 
+from ..layers import all_layers
 from ..space import Bools, Floats, Ints
-from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
-from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
+from .activations import activation_bytes
+from .hardware import Machine
+from .layout_columns import ALL_LAYERS, LayoutColumns
+from .layout_rules import RULES, LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
-from .weights import model_weights
+from .software import Abilities
+from .weights import ModelWeights, model_weights
 
+_MOST_VALUES = 4096
 _MOST_CHANGES = 3
 _SHOWN = 10
 _KINDS = ("pipeline", "context", "expert")
@@ -100,16 +115,18 @@ def remedies(
     rules: Sequence[LayoutRule] = (),
     *,
     splits: bool = True,
+    has: Abilities | None = None,
 ) -> tuple[Remedy, ...]:
     """The fewest changes that fit safely, and fewer changes that may fit; empty if three do not.
 
     Changes that save least memory are taken, the fastest first. A trainer that shards by a
     setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
-    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can.
+    ``splits``: whether new tensor-parallel ranks share out the sequence, if they can. ``has``: the
+    trainer's abilities, among which are changes of the loss, the update and the optimizer.
     """
     found: list[Remedy] = []
-    changes = _changes(splits)
+    changes = (*_changes(splits), *(() if has is None else _of_training(has)))
     if asked.workload.software.framework is not Framework.MEGATRON:
         found = _fewest_changes(asked, limits, _zero_3_choices, rules)
     every = _fewest_changes(asked, limits, partial(itertools.combinations, changes), rules)
@@ -153,8 +170,22 @@ def _remedies_of(
     """The ``choices`` that fit; only the safe ones, if there are any."""
     changed = [_apply_changes(asked, chosen) for chosen in choices]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
-    if not tried:
-        return []
+    groups: dict[Workload, list[tuple[Proposal, tuple[str, ...]]]] = {}
+    for proposal, labels in tried:
+        groups.setdefault(proposal.workload, []).append((proposal, labels))
+    found = [one for same in groups.values() for one in _fitting(asked, limits, same, rules)]
+    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
+    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
+
+
+def _fitting(
+    asked: Proposal,
+    limits: NodeLimits,
+    tried: Sequence[tuple[Proposal, tuple[str, ...]]],
+    rules: Sequence[LayoutRule],
+) -> list[Remedy]:
+    """The proposals of one workload that fit, by their labels."""
+    workload = tried[0][0].workload
     columns = LayoutColumns.from_layouts(
         [proposal.layout for proposal, _ in tried],
         [proposal.recompute_layers for proposal, _ in tried],
@@ -164,10 +195,12 @@ def _remedies_of(
     possible = rows_obeying(columns, model, sequence) & ~wide
     for rule in rules:
         possible &= rule.keep(columns, model, sequence)
-    peaks = peak_bytes(columns, asked.workload)
-    hosts = host_bytes(columns, asked.workload, limits.gpus)
+    if workload.updates_in_backward:
+        possible &= columns.accumulation_C == 1
+    peaks = peak_bytes(columns, workload)
+    hosts = host_bytes(columns, workload, limits.gpus)
     possible &= hosts <= (np.inf if limits.host_bytes is None else limits.host_bytes)
-    found = [
+    return [
         Remedy(
             changes=labels,
             proposal=proposal,
@@ -180,8 +213,6 @@ def _remedies_of(
         )
         if can_be and (answer := verdict(float(peak), limits.device_bytes)) is not Verdict.NO
     ]
-    kept = [remedy for remedy in found if remedy.verdict is Verdict.YES] or found
-    return sorted(kept, key=lambda remedy: -remedy.peak_bytes)
 
 
 def _apply_changes(
@@ -320,8 +351,103 @@ def _changes(splits: bool) -> tuple[Change, ...]:
     )
 
 
+def _of_training(has: Abilities) -> Iterator[Change]:
+    """Changes of loss, offload, update and optimizer that a trainer has, the cheapest first."""
+    yield from (_loss(kind) for kind in Loss if kind in has.losses and kind is not Loss.WHOLE)
+    if Offload.ACTIVATIONS in has.offload:
+        yield _offload_activations
+    if has.in_backward:
+        yield _update_in_backward
+    if has.eight_bit_states:
+        yield _page_optimizer
+
+
+def _loss(kind: Loss) -> Change:
+    order = tuple(Loss)
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        workload = proposal.workload
+        if order.index(workload.loss or workload.software.loss) >= order.index(kind):
+            return None
+        return replace(proposal, workload=replace(workload, loss=kind)), f"loss={kind.value}"
+
+    return change
+
+
+def _offload_activations(proposal: Proposal) -> tuple[Proposal, str] | None:
+    if proposal.layout.offload is not Offload.NONE:
+        return None
+    place = Offload.ACTIVATIONS
+    return _with_fields(proposal, f"offload={place.value}", offload=place)
+
+
+def _update_in_backward(proposal: Proposal) -> tuple[Proposal, str] | None:
+    if proposal.workload.updates_in_backward:
+        return None
+    workload = replace(proposal.workload, updates_in_backward=True)
+    return replace(proposal, workload=workload), "update-in-backward=true"
+
+
+def _page_optimizer(proposal: Proposal) -> tuple[Proposal, str] | None:
+    """The same optimizer with values that leave the GPU when memory is short."""
+    name = f"paged_{proposal.workload.optimizer.name}"
+    if name not in OPTIMIZER_STATES:
+        return None
+    workload = replace(proposal.workload, optimizer=Optimizer.from_name(name))
+    return replace(proposal, workload=workload), f"optimizer={name}"
+
+
+def uses_host(columns: LayoutColumns, workload: Workload) -> bool:
+    """True if a layout keeps anything in host memory."""
+    return workload.optimizer.is_paged or bool(columns.offload_C.any())
+
+
+def broken_rule(
+    layout: Layout,
+    columns: LayoutColumns,
+    a: Architecture,
+    sequence: int,
+    rules: Sequence[LayoutRule] = RULES,
+) -> str:
+    """A sentence on the first rule that a layout breaks, with valid values; "" if none."""
+    for rule in rules:
+        if rule.keep(columns, a, sequence).all():
+            continue
+        value = int(getattr(columns, rule.knob)[0])
+        subject = f"{rule.flag}={value}" if rule.knob != "sequence_parallel_C" else rule.flag
+        why = rule.why.format(
+            heads=a.heads,
+            kv_heads=a.kv_heads,
+            ffn=a.ffn,
+            layers=all_layers(a),
+            experts=a.experts.count if a.experts else 1,
+            sequence=sequence,
+            pp=layout.pipeline_parallel,
+            accumulation=layout.accumulation,
+            ranks=layout.data_parallel * layout.context_parallel,
+        )
+        return f"{subject} {why}; valid: {_valid(rule, columns, a, sequence)}"
+    return ""
+
+
+def _valid(rule: LayoutRule, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
+    """Values of the rule's knob that obey it with the layout's other values."""
+    if rule.knob == "sequence_parallel_C":
+        return "false, or tp of at least 2"
+    first = {"zero_stage_C": 0, "recompute_layers_C": -1}.get(rule.knob, 1)
+    last = 3 if rule.knob == "zero_stage_C" else _MOST_VALUES
+    values = np.arange(first, last + 1)
+    wide = columns.take(np.zeros(len(values), np.int64))
+    changed: dict[str, Any] = {rule.knob: values}
+    asked = replace(wide, **changed)
+    good = [value for value in values[rule.keep(asked, a, sequence)] if value != -1]
+    if len(good) > 2 and good == list(range(good[0], good[-1] + 1)):
+        return f"{good[0]} to {good[-1]}"
+    return " ".join(map(str, good)) or "none with these other values"
+
+
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory of the fullest node for offloaded state; 0 if nothing is offloaded.
+    """Host memory of the fullest node for what is offloaded; 0 if nothing is.
 
     A node has as many ranks as the fullest node, and no more than all ranks together.
     """
@@ -330,15 +456,18 @@ def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -
     layers = leading + weights.repeated_layers
 
     def each(stages: Ints, layouts: LayoutColumns) -> Floats:
-        looked_at = Stages.of(stages, layouts, layers)
+        looked_at = Stages.of(stages, layouts, layers, schedule=workload.software.schedule)
         counts = rank_weights_of(weights, workload, layouts, looked_at)
-        return np.asarray(_host_rank_bytes(counts, layouts, workload).max(axis=0))
+        moved_SC = _offloaded_bytes(workload, weights, layouts.in_sequences(workload), looked_at)
+        rank_SC = _host_rank_bytes(counts, layouts, workload) + moved_SC
+        return np.asarray(rank_SC.max(axis=0))
 
     fullest_C = each(stages_of_peak(columns, leading, layers), columns)
     one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
     ranks_C = columns.shards_C * columns.tensor_C
     all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
-    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
+    node_C = np.minimum(gpus_per_node * fullest_C, all_C)
+    return np.asarray(np.where(columns.are_activations_away_C, gpus_per_node * fullest_C, node_C))
 
 
 def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
@@ -349,7 +478,40 @@ def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Work
         weight with Adam; offloaded weights in 16 bits are 2 more. DeepSpeed's documentation,
         "Memory Requirements", has the same 16 and 18, times 1.5 for buffers, which is not here.
     """
-    away_C = columns.offload_C != OFFLOAD_CODES[Offload.NONE]
+    away_C = columns.are_states_away_C
     updated_SC = resting_bytes("host", counts.trained, columns, workload) * away_C
+    if workload.optimizer.is_paged:
+        paged_SC = resting_bytes("state", counts.trained, columns, workload)
+        updated_SC = np.where(away_C, updated_SC, paged_SC)
     weights_away_C = columns.are_weights_away_C & (columns.zero_stage_C == 3)
     return np.asarray(updated_SC + weights_away_C * weights_at_rest(counts, columns, workload))
+
+
+def _offloaded_bytes(
+    workload: Workload, weights: ModelWeights, columns: LayoutColumns, stages: Stages
+) -> Floats:
+    """Activations of each stage that are in host memory; 0 if none are."""
+    if not columns.are_activations_away_C.any():
+        return np.zeros(())
+    here = replace(columns, offload_C=np.zeros_like(columns.offload_C))
+    every, left = (activation_bytes(workload, weights, one, stages) for one in (here, columns))
+    return every.held_SC - left.held_SC
+
+
+def activation_transfer_s(
+    columns: LayoutColumns, workload: Workload, machine: Machine, passes_s_C: tuple[Floats, Floats]
+) -> Floats:
+    """Offloaded activations on the host link, beyond the pass that hides each direction.
+
+    ``passes_s_C``: forward and backward passes of a micro-batch on a stage.
+    """
+    if not columns.are_activations_away_C.any():
+        return np.zeros(())
+    weights = model_weights(workload.architecture)
+    layers = weights.encoder_layers + weights.dense_layers + weights.repeated_layers
+    first = Stages.of(np.zeros_like(columns.pipeline_C)[None], columns, layers)
+    moved_SC = _offloaded_bytes(workload, weights, columns, first)
+    moved_C = (moved_SC / np.maximum(1.0, first.waiting_SC))[0]
+    once_C = moved_C / machine.physics.host_link_bytes_per_s
+    exposed_C = sum(np.maximum(0.0, once_C - busy_s_C) for busy_s_C in passes_s_C)
+    return np.asarray(exposed_C * columns.accumulation_C)

@@ -28,8 +28,6 @@ SENT = 0.6
 """Part of a link's rate that one send reaches; a round number."""
 _ONE_CARD_BYTES_PER_S = 12.5e9
 """Up to 100 Gb/s a node has one card, and there are no rails to cross."""
-_RAILED_QUALITY = 1.0
-"""Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +49,8 @@ class Link:
 
     A buffer takes the fastest protocol in ``rates`` for its number of ranks.
 
-    Attributes:
-        short_rates: NCCL's protocols for some kilobytes, which only inference sends.
-        peer_rates: single kernels of inference engines that read the memory of their peers.
+    ``short_rates`` are NCCL's protocols for some kilobytes, ``peer_rates`` single kernels that
+    read the memory of their peers; only inference uses these.
     """
 
     bytes_per_s: float
@@ -82,6 +79,8 @@ class Accelerator:
             None if ``reached`` and the clock give it.
         attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
             holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
+        assumed: keys of a cluster file for measured rates, for which it has no value and our
+            tables have none either.
     """
 
     name: str
@@ -101,6 +100,7 @@ class Accelerator:
     power_limited: float | None = None
     attention: float | None = None
     attention_backward: float | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def is_cpu(self) -> bool:
@@ -216,6 +216,9 @@ class Physics:
     network_latency_s: float = 1.53e-05
     hop_s: float = 1.03e-05
     """Latency of a step of a ring across nodes; gathers have no trees to cut their number."""
+    straggling: float = 0.002
+    """Part of a step that each doubling of the nodes adds: all wait for the slowest one, and the
+    largest of n delays grows with log n (Gumbel 1958). From NVIDIA's and InternEvo's tables."""
     shard_overlap: float = 0.858
     """Part of a layer's compute behind which gathers of sharded weights hide."""
     tensor_overlap: float = 0.103
@@ -252,11 +255,24 @@ layer's host time. Each small operation reads and writes its own fp32 values: 4.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """A network between nodes: InfiniBand that blocks nothing, or compared with that.
+
+    ``rate`` and ``hop`` are the cards' rate and the latency over InfiniBand's, ``spine`` the rate
+    from a leaf switch to other leaves over the rate to its nodes.
+    """
+
+    rate: float = 1.0
+    spine: float = 1.0
+    hop: float = 1.0
+    has_rails: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Equal nodes of equal GPUs.
 
     ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
-    ``network_quality`` is the share that collectives reach of it, over the share on InfiniBand;
     ``host_memory_bytes`` a node's memory besides its GPUs', None if it is not known;
     ``linked_gpus`` is the number of GPUs that one switch links if it reaches beyond a node (72 in
     an NVL72 rack), else None.
@@ -266,7 +282,7 @@ class Machine:
     gpus_per_node: int
     link: Link
     node_network_bytes_per_s: float
-    network_quality: float = 1.0
+    fabric: Fabric = Fabric()
     host_memory_bytes: float | None = None
     linked_gpus: int | None = None
     physics: Physics = DEFAULT_PHYSICS
@@ -312,7 +328,7 @@ def ring_s(
     buffer_bytes: Floats,
     *,
     passes: float = ALL_REDUCE,
-    pieces: int = 1,
+    pieces: Floats | int = 1,
 ) -> Floats:
     """A collective over ``buffer_bytes`` sent as ``pieces`` pieces; 0 for a single rank."""
     ranks, physics = group.ranks, machine.physics
@@ -321,11 +337,12 @@ def ring_s(
     network = domain_cards_bytes_per_s(machine) / sharing
     if has_rails(machine):
         several = (inside > 1) & (np.minimum(group.stride, machine.domain) > 1)
-        network = network * np.where(several, physics.crossed_rails, 1.0)
+        network = network * np.where(several, crossed_rails(machine), 1.0)
     across = passes * ring_share(ranks) * buffer_bytes / network
     hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
     if passes < ALL_REDUCE:
         hops = hops + pieces * ranks * physics.hop_s
+    hops = hops * machine.fabric.hop
     spread = np.maximum(across, local * (inside > 1)) + hops
     seconds = np.where(nodes > 1, spread, local)
     return np.where(ranks > 1, seconds, 0.0)
@@ -376,7 +393,7 @@ def all_to_all_s(
         near = copies * (inside - 1) / inside
         sent = np.minimum(nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies), most_domains)
     away = sent * (ranks - beside) / np.maximum(ranks, 1)
-    network = domain_cards_bytes_per_s(machine) / machine.domain
+    network = domain_cards_bytes_per_s(machine) * machine.fabric.spine / machine.domain
     link = machine.link.bytes_per_s * _best_fraction(machine.link)
     seconds = np.maximum(buffer_bytes * near / link, buffer_bytes * away / network)
     return np.where(ranks > 1, seconds + machine.physics.network_latency_s, 0.0)
@@ -385,12 +402,17 @@ def all_to_all_s(
 def has_rails(machine: Machine) -> bool:
     """True if cards of equal number share a switch, so that other rings cross a spine."""
     several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
-    return several_cards and machine.network_quality >= _RAILED_QUALITY
+    return several_cards and machine.fabric.has_rails
+
+
+def crossed_rails(machine: Machine) -> float:
+    """Rate of rings that leave their leaf switch, over the rate of others."""
+    return machine.physics.crossed_rails * machine.fabric.spine
 
 
 def domain_cards_bytes_per_s(machine: Machine) -> float:
     """Rate of all cards of a domain together."""
-    reached = machine.physics.network_fraction * machine.network_quality
+    reached = machine.physics.network_fraction * machine.fabric.rate
     return machine.domain_network_bytes_per_s * reached
 
 
@@ -416,12 +438,9 @@ def _best_fraction(link: Link) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The measured network between the ranks of one launch.
+    """The measured network between the ranks of one launch: of a rank, in one direction.
 
-    Attributes:
-        latency_s: latency of one collective of any size.
-        bytes_per_s: rate at which a rank sends, one direction.
-        overlaps: collectives of FSDP run alongside kernels, as streams of a GPU do.
+    ``overlaps``: collectives of FSDP run alongside kernels, as streams of a GPU do.
     """
 
     latency_s: float

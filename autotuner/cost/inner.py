@@ -13,6 +13,13 @@ import numpy as np
 
 from autoconf_launch.core import BlockSpec, Experts, ModelSpec, Workload
 
+from ..layers import (
+    attention_kinds,
+    dense_layer_weights,
+    expert_weights,
+    mlp_kinds,
+    shared_weights,
+)
 from ..space import CandidateTable, Floats, Ints
 from .hardware import (
     ALL_REDUCE,
@@ -37,6 +44,7 @@ from .layout_columns import (
     LayoutColumns,
     Stack,
     distinct_kernels,
+    front_workload,
     stacks,
 )
 from .model_state import LocalWeights, stage_weights, trained_share
@@ -47,19 +55,15 @@ from .software import (
     is_eager,
     is_tensor_async,
     routes_by_domain,
+    stops_early,
+    sums_shards,
     table_bytes,
     waits_for_routing,
 )
 from .weights import (
     StagePieces,
-    all_layers,
-    attention_kinds,
-    dense_layer_weights,
-    expert_layers,
-    expert_weights,
     piece_seconds,
     repeated_names,
-    shared_weights,
 )
 
 GATHERED_MATRICES = 8
@@ -107,7 +111,7 @@ def inner_times(
         precision=workload.precision,
         transformer_engine=workload.software.transformer_engine,
     )
-    sized, which = distinct_kernels(inner, casts_shards=workload.software.plain_torch)
+    sized, which = distinct_kernels(inner, casts_shards=sums_shards(workload.software))
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
     slowest, after = np.zeros(len(inner.tensor_U)), None
@@ -116,7 +120,10 @@ def inner_times(
         one, after = _of_stack(some, parts)
         mean = [total + some.share * part for total, part in zip(mean, one, strict=True)]
         slowest = np.maximum(slowest, sum(one[1:]))
-    first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
+    first, last, ends_ideal = (x[which] for x in _ends(workload, sized, machine, kernels))
+    if workload.architecture.front is not None:
+        front_s, front_ideal_s = _front_s(workload, parts)
+        first, ends_ideal = first + front_s, ends_ideal + front_ideal_s
     return InnerTimes(
         ideal_s_U=mean[0],
         busy_s_U=mean[1],
@@ -129,6 +136,16 @@ def inner_times(
         slowest_s_U=slowest if len(several) > 1 else None,
         after_s_U=after,
     )
+
+
+def _front_s(workload: Workload, on: _Parts) -> tuple[Floats, Floats]:
+    """Seconds and ideal seconds of a tower on the first stage; context ranks repeat it."""
+    tower, images = front_workload(workload), on.inner.micro_U * workload.images
+    inner = replace(on.inner, micro_U=images, context_U=np.ones_like(images))
+    sized, which = distinct_kernels(inner, casts_shards=workload.software.plain_torch)
+    one, _ = _of_stack(stacks(tower)[0], replace(on, inner=inner, sized=sized, which=which))
+    layers = tower.architecture.layers
+    return np.asarray(layers * sum(one[1:])), layers * one[0]
 
 
 def _physics(workload: Workload, machine: Machine) -> Physics:
@@ -150,27 +167,18 @@ class _Parts:
 
 
 def _of_stack(stack: Stack, on: _Parts) -> tuple[list[Floats], Floats | None]:
-    """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not.
+    """Ideal, busy, repeated, exposed and launch seconds of its mean layer.
 
     Also all seconds of a layer with experts, if leading layers have none.
     """
     model = stack.workload.architecture
-    with_experts = expert_layers(model) / all_layers(model)
-    kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
-    if model.experts is not None:
-        kinds.append((with_experts, model.experts))
-    mean = [np.zeros(len(on.inner.tensor_U)) for _ in range(5)]
-    after = np.zeros(len(on.inner.tensor_U))
+    *mean, after = (np.zeros(len(on.inner.tensor_U)) for _ in range(6))
     for alike, one_kind in attention_kinds(model):
-        workload = replace(stack.workload, model=one_kind)
-        own = replace(stack, workload=workload)
+        own = replace(stack, workload=replace(stack.workload, model=one_kind))
         attention = attention_times(own, on.sized, on.kernels)
-        for share, experts in kinds:
-            if not share:
-                continue
+        for share, experts in mlp_kinds(one_kind):
             times = layer_times(own, on.sized, on.kernels, attention, experts=experts)
-            pair = times.rows(on.which), experts
-            one = _one_kind(own, on.inner, on.machine, on.kernels, pair)
+            one = _one_kind(own, on.inner, on.machine, on.kernels, (times.rows(on.which), experts))
             mean = [all_s + alike * share * s for all_s, s in zip(mean, one, strict=True)]
             if experts is not None:
                 after = after + alike * sum(one[1:])
@@ -186,7 +194,7 @@ def _one_kind(
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     workload, (times, experts) = stack.workload, layer
     kind = inner.recompute_U
-    skipped = times.last_s_U if workload.software.plain_torch else 0.0
+    skipped = times.last_s_U if stops_early(workload.software) else 0.0
     again = np.where(kind == FULL, times.forward_s_U - skipped, 0.0)
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
     busy = times.forward_s_U + times.backward_s_U
@@ -217,7 +225,7 @@ def _tensor_s(stack: Stack, inner: InnerLayouts, machine: Machine, times: LayerT
 
     If the sequence is parallel, they are gathers and scatters of the same bytes.
     """
-    physics, workload, sums = machine.physics, stack.workload, 1.0 + stack.attentions
+    physics, workload, sums = machine.physics, stack.workload, stack.joins
     one = ring_s(
         machine,
         Group(inner.tensor_U, np.ones_like(inner.tensor_U), world=inner.world_U),
@@ -263,23 +271,27 @@ def _routing_s(
     """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668).
 
     Across domains this goes on alongside the computing of another micro-batch if the training code
-    does so, and slows it.
+    does so (Megatron-Core's ``overlap_moe_expert_parallel_comm``), and slows it.
     """
     if experts is None:
         return np.zeros(len(inner.tensor_U))
     group = Group(inner.expert_U, inner.tensor_U, world=inner.world_U)
-    by_domain = routes_by_domain(workload.software)
+    by_domain = routes_by_domain(workload)
+    narrower = (experts.width or workload.architecture.hidden) / workload.architecture.hidden
     sent = _activation_bytes(workload, inner) / np.where(inner.sequence_U, inner.tensor_U, 1)
     once = all_to_all_s(
         machine,
         group,
-        sent,
+        sent * narrower,
         copies=experts.per_token,
         is_forwarded=by_domain,
         most_domains=_most_domains(experts, domains(machine, group)),
     )
-    moved = 2.0 * passes * once
-    if not by_domain:
+    ways = 2.0 * passes
+    if stops_early(workload.software):  # nothing reads what came back in a repeated pass
+        ways = ways - (inner.recompute_U == FULL)
+    moved = ways * once
+    if not workload.software.hides_routing:
         return moved
     slowed = machine.physics.routing_units / machine.accelerator.multiprocessors
     beside = exposed_s(moved, compute, machine.physics, slowed)
@@ -334,7 +346,7 @@ def _ends(
     An encoder-decoder has logits only for the decoder's tokens.
     """
     model, seq = workload.architecture, workload.sequence_length
-    core, wide = kernels.core, kernels.widening
+    core, wide, passes = kernels.core, kernels.widening, workload.software.loss_passes
     every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
     tokens = every * (workload.logit_tokens / seq)
     words = model.vocabulary / inner.tensor_U
@@ -346,9 +358,9 @@ def _ends(
     is_narrow = core.precision.value_bytes == 2 and not core.accelerator.is_cpu
     if is_eager(workload.software) and is_narrow:
         logits = logits / np.where(words % _ALIGNED, _UNALIGNED, 1.0)
-    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
+    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else passes), 8)
     embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)
-    if workload.software.plain_torch:
+    if sums_shards(workload.software):
         held = words * model.hidden * (0.5 if model.tied_embeddings else 1.0)
         tables_s = core.traffic_s(held * table_bytes(workload))
         embedding, loss = embedding + tables_s, loss + tables_s

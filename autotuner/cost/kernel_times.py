@@ -20,26 +20,36 @@ from autoconf_launch.core import (
     OperationCost,
     Optimizer,
     Recompute,
+    States,
     Workload,
 )
 
-from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats, Ints
-from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
-from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
-from .layer import Kernels
-from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns, stacks
-from .model_state import trained_share
-from .software import UPDATE_PASSES, is_compiled
-from .weights import (
+from ..layers import (
     all_layers,
+    attends,
     attention_kinds,
-    dense_layer_weights,
     embedding_weights,
     expert_layers,
     expert_weights,
-    perceptron_weights,
-    shared_weights,
+    layer_bodies,
+    seen_keys,
+    token_body,
 )
+from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats
+from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
+from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
+from .layer import Kernels
+from .layout_columns import (
+    FULL,
+    RECOMPUTE_CODES,
+    InnerLayouts,
+    LayoutColumns,
+    front_workload,
+    stacks,
+)
+from .model_state import state_format, trained_share
+from .software import UPDATE_PASSES, is_compiled
+from .weights import Line, fit_line, parameters
 
 _WORK = {Recompute.NONE: 1.0, Recompute.SELECTIVE: 1.05, Recompute.FULL: 4 / 3}
 """Work of forward and backward over that without recomputation: a full one repeats the forward
@@ -62,8 +72,8 @@ and two 8-bit moments read and written."""
 _UNFILLED = 0.5
 """Part of 1F1B's bubble that stays if backward passes are cut in two (Qi et al. 2023,
 arXiv:2401.10241, the schedule with the memory of 1F1B leaves a third of it or more)."""
-GRADIENT_BYTES = 2
-"""Size of a gradient on its way between replicas."""
+_GRADIENT_BYTES = 2
+"""Least size of a gradient on its way between replicas."""
 
 
 class KernelTimes(Protocol):
@@ -126,36 +136,53 @@ class Roofline:
         weights = updated_weights(layouts, self.workload) * trained_share(self.workload)
         memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
         on_device = weights * update_traffic_bytes(self.workload, physics) / memory
-        if not layouts.offload_C.any():
+        away_C = layouts.are_states_away_C
+        if not away_C.any():
             return np.asarray(on_device)
         per_rank = physics.host_bytes_per_s / machine.gpus_per_node
         each_s = _HOST_STATE_BYTES / per_rank + 6.0 / physics.host_link_bytes_per_s
-        return np.asarray(np.where(layouts.offload_C, weights * each_s, on_device))
+        return np.asarray(np.where(away_C, weights * each_s, on_device))
 
 
 def update_traffic_bytes(workload: Workload, physics: Physics) -> float:
     """Bytes that an update moves for each weight by the training's code."""
     passes = UPDATE_PASSES if workload.software.plain_torch else 1.0
-    return passes * optimizer_traffic_bytes(workload.optimizer, physics)
+    size = 2.0 if state_format(workload) is States.BF16 else _TRAFFIC_VALUE_BYTES
+    return passes * optimizer_traffic_bytes(workload.optimizer, physics, size)
 
 
-def optimizer_traffic_bytes(optimizer: Optimizer, physics: Physics) -> float:
+def optimizer_traffic_bytes(
+    optimizer: Optimizer, physics: Physics, size: float = _TRAFFIC_VALUE_BYTES
+) -> float:
     """Bytes that an update moves for each weight, from Adam's, which were measured.
 
-    It reads and writes each value of its state, and the weight; it reads the gradient.
+    It reads and writes each value of its state, and the weight; it reads the gradient. Values of
+    16 or 32 bits have ``size`` bytes.
     """
-    return physics.optimizer_bytes * (2.0 * (1.0 + optimizer.states) + 1.0) / 7.0
+    values = 2.0 * (size + optimizer.moment_bytes(size)) + size
+    return physics.optimizer_bytes * values / (7.0 * _TRAFFIC_VALUE_BYTES)
+
+
+def paged_bytes(layouts: LayoutColumns, workload: Workload) -> Floats:
+    """A rank's paged optimizer values; the driver may leave some of them on the GPU."""
+    has_half = state_format(workload) in (States.BF16, States.BF16_MOMENTS)
+    each = workload.optimizer.moment_bytes(2.0 if has_half else 4.0) * trained_share(workload)
+    return np.asarray(rank_weights(layouts, workload) * each / layouts.optimizer_shards_C)
+
+
+def straggling(layouts: LayoutColumns, machine: Machine) -> Floats:
+    """Part of a step in which nodes wait for the slowest of them (see ``Physics``)."""
+    nodes = np.maximum(layouts.world_C / machine.gpus_per_node, 1.0)
+    return np.asarray(machine.physics.straggling * np.log2(nodes))
 
 
 def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     """Weights of the fullest rank before data-parallel sharding."""
     model = workload.architecture
-    sparse = expert_layers(model)
-    body = (all_layers(model) - sparse) * dense_layer_weights(model) / layouts.pipeline_C
-    if model.experts is not None:
-        body = body + sparse * shared_weights(model, model.experts) / layouts.pipeline_C
+    body = sum(one / layouts.pipeline_C for one in layer_bodies(model))
     alone = 1 if model.tied_embeddings else 2
     ends = np.where(layouts.pipeline_C > 1, 1, alone) * embedding_weights(model)
+    ends = ends + (0 if model.front is None else parameters(model.front))
     return np.asarray((body + ends) / layouts.tensor_C + routed_weights(layouts, workload))
 
 
@@ -179,35 +206,6 @@ def updated_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     shards = np.where(layouts.zero_stage_C >= 1, layouts.expert_shards_C, 1)
     more = layouts.optimizer_shards_C / shards - 1.0
     return np.asarray(weights + routed_weights(layouts, workload) * more)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """``fixed + each * x``, neither of them negative."""
-
-    fixed: float
-    each: float
-
-    def at(self, x_C: Ints | Floats) -> Floats:
-        """Values at several places."""
-        return np.asarray(self.fixed + self.each * x_C, np.float64)
-
-
-def fit_line(points: Sequence[tuple[int, float]]) -> Line:
-    """Least squares with both parts kept at zero or above.
-
-    A single place gives a line through the origin.
-    """
-    x, y = np.array(points, dtype=np.float64).T
-    through_origin = Line(0.0, float(x @ y / (x @ x)))
-    if len(set(x)) < 2:
-        return through_origin
-    from_mean = x - x.mean()
-    each = float(from_mean @ y / (from_mean @ from_mean))
-    fixed = float(y.mean() - each * x.mean())
-    if each < 0:
-        return Line(float(y.mean()), 0.0)
-    return Line(fixed, each) if fixed >= 0 else through_origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,20 +376,23 @@ def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -
 
 
 def forward_flops_per_token(workload: Workload) -> float:
-    """Products of one token's forward pass; attention looks back over half the sequence."""
+    """Products of one token's forward pass; attention looks back over half the sequence.
+
+    The products of a tower in front are shared out over the tokens.
+    """
     model = workload.architecture
-    sparse = expert_layers(model)
-    body = (all_layers(model) - sparse) * dense_layer_weights(model)
-    if model.experts is not None:
-        chosen = model.experts.per_token * perceptron_weights(model, model.experts.ffn)
-        body += sparse * (shared_weights(model, model.experts) + chosen)
     scores = 0.0
     for share, one in attention_kinds(model):
-        if one.state is None:
-            keys = min(workload.sequence_length, one.window or workload.sequence_length)
+        if attends(one):
+            keys = seen_keys(one, workload.sequence_length)
             seen = keys / 2 if model.causal else keys
-            scores += 4.0 * share * all_layers(model) * seen * model.heads * model.head
-    return 2.0 * (body + model.vocabulary * model.hidden) + scores
+            seen += one.cross_tokens
+            scores += 4.0 * share * all_layers(model) * seen * one.heads * one.head
+    if model.front is not None:
+        tower = front_workload(workload)
+        images = workload.images * tower.sequence_length / workload.sequence_length
+        scores += images * forward_flops_per_token(tower)
+    return 2.0 * (token_body(model) + model.vocabulary * model.hidden) + scores
 
 
 def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
@@ -419,7 +420,7 @@ def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
     weights = rank_weights(layouts, workload) - routed - embedding_weights(workload.architecture)
     sent = ring_share(layouts.shards_C) * np.maximum(weights, 0.0)
     sent = sent + ring_share(layouts.expert_shards_C) * routed
-    moved = sent * trained_share(workload) * GRADIENT_BYTES
+    moved = sent * trained_share(workload) * _GRADIENT_BYTES
     cards = machine.node_network_bytes_per_s / machine.gpus_per_node
     fastest = max(machine.link.bytes_per_s, cards)
     return np.asarray(2.0 * moved / fastest)

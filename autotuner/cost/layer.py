@@ -12,12 +12,33 @@ sections 4 and 5, tile and wave quantization). Products with few tiles are cut a
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Experts, Precision, StateMixer, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Experts,
+    Indexer,
+    Precision,
+    StateMixer,
+    Workload,
+)
 
+from ..layers import (
+    SCORE_BYTES,
+    Numbers,
+    Product,
+    attends,
+    attention_products,
+    backward_passes,
+    expert_products,
+    indexer_flops,
+    mlp_products,
+    runs_on_vectors,
+    seen_keys,
+    state_flops,
+    state_traffic_bytes,
+)
 from ..space import Floats, Ints
 from .hardware import (
     Accelerator,
@@ -31,7 +52,6 @@ from .layout_columns import InnerLayouts, Stack
 from .model_state import trained_share
 from .software import layer_weights, repeated_products, repeats_modules, small_traffic
 
-Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
 """Rows, columns, and speed of a tile over the largest one's (same guide, section 5.1)."""
 _FILL_BALANCE = 133.0
@@ -53,10 +73,8 @@ BigScience's of 150)."""
 _FP32_ATTENTION = 0.37
 """Part of the rate of long fp32 products at which attention runs without a flash kernel: torch
 takes a kernel that saves memory, in both passes, which TF32 does not make faster."""
-_CHUNK = 64
-"""Tokens of a sample that a state's kernel takes at once, as flash-linear-attention does."""
-_STATE_PASSES = 4.0
-"""Times that it and its convolution read and write what is projected; assumed."""
+_SCAN_RATE = 0.25
+"""Part of plain fp32's rate that a recurrence without products reaches; assumed."""
 _MATRICES = 7
 """Matrices of a layer that are unpacked one by one: q, k, v, o and a gated MLP's three."""
 
@@ -184,10 +202,6 @@ class LayerTimes:
         return LayerTimes(**{f.name: getattr(self, f.name)[numbers] for f in fields(self)})
 
 
-Product: TypeAlias = tuple[Numbers, Numbers, Numbers, Numbers]
-"""``m``, ``n`` and ``k`` of a product (m x k) by (k x n), and how many there are."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttentionTimes:
     """Attention of one layer; ``again_s`` computes the projections from latents once more."""
@@ -214,7 +228,7 @@ def attention_times(stack: Stack, inner: InnerLayouts, kernels: Kernels) -> Atte
     again: Floats | float = 0.0
     if (latent := model.latent) is not None and repeats_modules(workload.software):
         again = each_s[-2] + (0.0 if latent.query_rank is None else each_s[2])
-    core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
+    core_f, core_b, core_flops, unfused = _mixing_core(workload, inner, kernels)
     others = [(core_f, core_b, core_flops), *_cross_core(stack, inner, kernels)]
     return AttentionTimes(
         forward_s=sum((one[0] for one in others), products_s),
@@ -238,7 +252,9 @@ def layer_times(
     """Times of a layer, with its own MLP or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens, alone = _tokens(workload, inner), _on_one_rank(inner)
-    if experts is None:
+    if experts is None and not model.ffn:
+        products, whole = [], []
+    elif experts is None:
         products, whole = (mlp_products(model, x, tokens, model.ffn) for x in (inner, alone))
     else:
         products, whole = (expert_products(model, x, tokens, experts) for x in (inner, alone))
@@ -267,7 +283,7 @@ def layer_times(
         + (0.0 if is_flash else 1.0) * attention.core_s
         + repeated_products(workload.software) * forward,
         products_s_U=products_s,
-        last_s_U=np.asarray(each_s[-1] if experts is None else np.zeros(len(tokens))),
+        last_s_U=np.asarray(each_s[-1] if experts is None and each_s else np.zeros(len(tokens))),
         forward_flops_U=attention.flops + _flops(whole, inner),
         unfused_U=attention.unfused_U,
     )
@@ -307,28 +323,6 @@ def _products_s(
     return list(forward), backward
 
 
-def attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats) -> list[Product]:
-    """Projections of a layer's own tokens."""
-    tp, hidden = inner.tensor_U, model.hidden
-    if (state := model.state) is not None:
-        into = (2 * state.keys + 2 * (state.values + state.value_heads)) / tp
-        return [(tokens, into, hidden, 1), (tokens, hidden, state.values / tp, 1)]
-    if (latent := model.latent) is None:
-        wide = model.heads * model.head / tp
-        keys = np.maximum(model.kv_heads / tp, 1.0) * model.head
-        return [(tokens, wide + 2 * keys, hidden, 1), (tokens, hidden, wide, 1)]
-    heads, rank = model.heads / tp, latent.query_rank
-    query = heads * (model.head + latent.rope_head)
-    up = [(query, hidden)] if rank is None else [(rank, hidden), (query, rank)]
-    pairs = [
-        (latent.key_value_rank + latent.rope_head, hidden),
-        *up,
-        (heads * (model.head + latent.value_head), latent.key_value_rank),
-        (hidden, heads * latent.value_head),
-    ]
-    return [(tokens, n, k, 1) for n, k in pairs]
-
-
 def cross_products(stack: Stack, inner: InnerLayouts, tokens: Floats) -> list[Product]:
     """Queries and output of a layer's tokens, keys and values of an encoder's."""
     if not stack.cross_tokens:
@@ -349,37 +343,9 @@ def _cross_core(
     """Scores of an encoder's tokens."""
     if not stack.cross_tokens:
         return []
-    model = replace(stack.workload.architecture, causal=False, window=None)
+    model = replace(stack.workload.architecture, causal=False, window=None, state=None)
     seen = replace(stack.workload, model=model)
     return [_attention_core(seen, inner, kernels, keys=stack.cross_tokens)[:3]]
-
-
-def mlp_products(
-    model: Architecture, inner: InnerLayouts, tokens: Floats, ffn: int
-) -> list[Product]:
-    """An MLP so wide; both matrices into a gated one are one product."""
-    wide = ffn / inner.tensor_U
-    first = wide * (2 if model.gated else 1)
-    return [(tokens, first, model.hidden, 1), (tokens, model.hidden, wide, 1)]
-
-
-def expert_products(
-    model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts
-) -> list[Product]:
-    """Evenly routed tokens: each local expert sees ``tokens * chosen * ep / count`` of them.
-
-    Of few tokens none may come to an expert, whose weights are then not read.
-    """
-    idle = (1.0 - experts.per_token / experts.count) ** (tokens * inner.expert_U)
-    local = np.maximum(experts.count / inner.expert_U * (1.0 - idle), 1.0)
-    routed = tokens * experts.per_token / local
-    chosen = mlp_products(model, inner, routed, experts.ffn)
-    shared = experts.shared * experts.ffn
-    return [
-        *((m, n, k, local) for m, n, k, _ in chosen),
-        (tokens, experts.count, model.hidden, 1),
-        *(mlp_products(model, inner, tokens, shared) if shared else ()),
-    ]
 
 
 def _routed_bytes(
@@ -392,11 +358,28 @@ def _routed_bytes(
     these and a gradient and writes two.
     """
     copies = tokens * experts.per_token * _ROUTED_BYTES
-    moved = _SORTS * 2.0 * copies * model.hidden
+    moved = _SORTS * 2.0 * copies * (experts.width or model.hidden)
     halves = 2.0 if model.gated else 1.0
     wide = copies * experts.ffn / inner.tensor_U
     activation = (halves + 1.0) * wide
     return moved + activation, moved + (2.0 * halves + 1.0) * wide, activation
+
+
+def _mixing_core(
+    workload: Workload, inner: InnerLayouts, kernels: Kernels
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The recurrence of a state, and attention with its choice of keys, as a layer has them."""
+    model = workload.architecture
+    none = np.zeros(len(inner.tensor_U))
+    parts = [(none, none, none, none)]
+    if model.state is not None:
+        parts.append(_state_core(workload, model.state, inner, kernels))
+    if attends(model):
+        parts.append(_attention_core(workload, inner, kernels))
+        if model.indexer is not None:
+            parts.append(_indexer_core(workload, model.indexer, inner, kernels))
+    first, backward, flops, unfused = (sum(part, none) for part in zip(*parts, strict=True))
+    return first, backward, flops, unfused
 
 
 _NARROW, _WIDE_HEAD = 0.6, 128
@@ -415,10 +398,8 @@ def _attention_core(
     backward pass (Dao 2023, arXiv:2307.08691), see ``_FLASH_BACKWARD``.
     """
     model, physics = workload.architecture, kernels.physics
-    if model.state is not None:
-        return _state_core(workload, model.state, inner, kernels)
     if keys is None:
-        keys = min(workload.sequence_length, model.window or workload.sequence_length)
+        keys = seen_keys(model, workload.sequence_length)
     latent = model.latent
     width = model.head if latent is None else model.head + latent.rope_head
     value = model.head if latent is None else latent.value_head
@@ -464,20 +445,28 @@ def _flash_rates(workload: Workload, kernels: Kernels, width: int) -> tuple[floa
 def _state_core(
     workload: Workload, state: StateMixer, inner: InnerLayouts, kernels: Kernels
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """A state in chunks: scores inside of each as attention has them, then the state between.
-
-    Its products run at unfused attention's rate. Source of the operations: Yang et al. 2024
-    (arXiv:2406.06484), section 3.2.
-    """
+    """A state's recurrence; products run at unfused attention's rate, all else as plain fp32."""
     tokens = _tokens(workload, inner)
-    heads = state.value_heads / inner.tensor_U
-    inside = 2.0 * _CHUNK * (2.0 * state.key_head + state.value_head)
-    flops = tokens * heads * (inside + 6.0 * state.key_head * state.value_head)
+    flops = tokens * (state.value_heads / inner.tensor_U) * state_flops(state)
     rate = kernels.core.reached_flops_per_s * kernels.physics.unfused_attention
-    wide = 2.0 * (2 * state.keys + 2 * state.values) / inner.tensor_U
-    moved = kernels.traffic_s(_STATE_PASSES * tokens * wide * kernels.widening, 6)
+    if runs_on_vectors(state):
+        rate = kernels.accelerator.fp32_flops_per_s * _SCAN_RATE
+    wide = state_traffic_bytes(state) / inner.tensor_U
+    moved = kernels.traffic_s(tokens * wide * kernels.widening, 6)
     forward = flops / rate + moved
-    return forward, 2.0 * forward, flops, np.zeros(len(tokens))
+    return forward, backward_passes(state) * forward, flops, np.zeros(len(tokens))
+
+
+def _indexer_core(
+    workload: Workload, indexer: Indexer, inner: InnerLayouts, kernels: Kernels
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Scores of all earlier keys on each tensor rank, written and read to find the highest."""
+    tokens, none = _tokens(workload, inner), np.zeros(len(inner.tensor_U))
+    pairs = tokens * workload.sequence_length * (0.5 if workload.architecture.causal else 1.0)
+    flops = pairs * indexer_flops(indexer)
+    moved = kernels.traffic_s(2.0 * SCORE_BYTES * pairs, 3)
+    forward = flops / kernels.core.reached_flops_per_s + moved
+    return forward, 2.0 * forward, flops / inner.tensor_U, none
 
 
 def _unpacking_s(

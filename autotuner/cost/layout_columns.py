@@ -16,6 +16,7 @@ import numpy as np
 
 from autoconf_launch.core import ALL_LAYERS, Candidate, Layout, Offload, Recompute, Workload
 
+from ..layers import has_mixer
 from ..space import ABSENT, RECOMPUTE_LAYERS, Bools, CandidateTable, Floats, Ints
 
 RECOMPUTE_CODES = {kind: code for code, kind in enumerate(Recompute)}
@@ -93,6 +94,17 @@ class LayoutColumns:
     def expert_shards_C(self) -> Ints:
         """Ranks that have the same experts."""
         return np.asarray(np.maximum(1, self.shards_C // self.expert_C), np.int64)
+
+    @property
+    def are_states_away_C(self) -> Bools:
+        """True if the optimizer's state is in host memory."""
+        away = [OFFLOAD_CODES[one] for one in (Offload.OPTIMIZER, Offload.PARAMETERS)]
+        return np.asarray(np.isin(self.offload_C, away), np.bool_)
+
+    @property
+    def are_activations_away_C(self) -> Bools:
+        """True if activations wait for the backward pass in host memory."""
+        return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.ACTIVATIONS], np.bool_)
 
     @property
     def are_weights_away_C(self) -> Bools:
@@ -266,7 +278,7 @@ def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerL
     """Layouts with kernels of distinct sizes, and for each inner layout which one has its kernels.
 
     Recomputation does not matter to a kernel; whether weights are gathered does only if
-    the shares of ranks are cast and summed in each micro-batch (``casts_shards``).
+    the shares of ranks are cast or summed in each micro-batch (``casts_shards``).
     """
     data_U = inner.data_U if casts_shards else np.ones_like(inner.data_U)
     which, first = _number_distinct(
@@ -343,12 +355,19 @@ class Stack:
         """Attentions of a layer: to its own tokens, and to an encoder's."""
         return 2 if self.cross_tokens else 1
 
+    @property
+    def joins(self) -> float:
+        """Sums over tensor ranks in a pass: one after each attention or state and each MLP."""
+        model = self.workload.architecture
+        has_mlp = model.ffn > 0 or model.experts is not None
+        return float(has_mlp) + self.attentions * has_mixer(model)
+
 
 def stacks(workload: Workload) -> tuple[Stack, ...]:
     """An encoder and a decoder, each with its share of the layers; other models are one stack."""
     model = workload.architecture
     if not model.encoder_layers:
-        return (Stack(share=1.0, workload=workload),)
+        return (Stack(share=1.0, workload=workload, cross_tokens=model.cross_tokens),)
     decoded = workload.decoder_sequence_length or workload.sequence_length
     share = model.encoder_layers / (model.encoder_layers + model.layers)
     one = replace(workload, decoder_sequence_length=None)
@@ -359,6 +378,15 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
             workload=replace(one, sequence_length=decoded),
             cross_tokens=workload.sequence_length,
         ),
+    )
+
+
+def front_workload(workload: Workload) -> Workload:
+    """The training of the tower in front of a model: a sample is an image."""
+    tower = workload.architecture.front
+    assert tower is not None
+    return replace(
+        workload, model=tower, sequence_length=tower.tokens or 1, decoder_sequence_length=None
     )
 
 
@@ -431,6 +459,28 @@ def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, F
     even = (on_first, fullest, on_last)
     first, middle, last = (np.where(x >= 0, x, y) for x, y in zip(given.T, even, strict=True))
     return first, middle, last
+
+
+def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
+    """Seconds if a share of the layers recomputes, from seconds if all and none do."""
+    return np.asarray(share * whole_s + (1.0 - share) * none_s)
+
+
+def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Floats:
+    """Part of a stage's layers that full recomputation covers."""
+    stage = np.maximum(layers / pipeline_C, 1.0)
+    return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
+
+
+def fsdp_exchange_stage(layouts: LayoutColumns) -> Ints:
+    """Exchanges of FSDP2 are ZeRO 1's in a pipeline: one gather and one scatter in a step.
+
+    Its weights stay gathered over all micro-batches (github.com/pytorch/torchtitan
+    torchtitan/config/job_config.py, ``fsdp_reshard_after_forward``; github.com/pytorch/pytorch
+    torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``).
+    """
+    is_kept_C = (layouts.pipeline_C > 1) & (layouts.zero_stage_C > 1)
+    return np.where(is_kept_C, 1, layouts.zero_stage_C)
 
 
 def broadcast_sum(arrays: Iterable[Floats]) -> Floats:

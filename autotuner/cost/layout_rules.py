@@ -1,7 +1,7 @@
 """Layouts that cannot exist, by named rules over columns.
 
 A rule is one function of columns. A planner counts the layouts that each one drops; a message
-about a single layout finds the valid values by asking the same function.
+about a single layout (``fitting``) finds the valid values by asking the same function.
 
 Shapes: S = stages, C = candidates. The last stage has the head, the first one the embedding.
 """
@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout
+from autoconf_launch.core import Architecture, PipelineSchedule, Workload
 
+from ..layers import state_heads
 from ..space import Bools, Floats, Ints
 from .hardware import SENT, Machine, domain_cards_bytes_per_s
 from .layout_columns import FULL, LayoutColumns, border_byte_s, layers_on, stage_layers
 
 Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
-_MOST_VALUES = 4096
+ONE_F_ONE_B = PipelineSchedule()
 _ROUNDING = 1e-6
 """By which a mean of equal layers may be off."""
 _RANK_BITS = 32
+_MOST_EMPTY = 0.05
+"""Largest part of the layers' places that uneven virtual stages may leave empty, in which ranks
+wait: DeepSeek-V3's 61 layers on 64 places (github:NVIDIA-NeMo/Megatron-Bridge, recipes/deepseek,
+pp 16, 8 x 2 and 4 x 4; github:NVIDIA/Megatron-LM,
+docs/api-guide/pipeline_parallel_layout.md, 16 x 2) leave 0.047."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,24 @@ def _layers(a: Architecture) -> int:
     return a.layers + a.encoder_layers
 
 
+def _divides(layers: int, pieces: Ints) -> Bools:
+    return np.asarray((layers % pieces == 0) | ((layers + 2) % pieces == 0))
+
+
+def can_cut(layers: int, pieces: Ints) -> Bools:
+    """True if virtual stages have a layer at least, and equally many or nearly so."""
+    places = -(-layers // pieces) * pieces
+    is_nearly_even = (pieces <= layers) & ((1.0 - _MOST_EMPTY) * places <= layers)
+    return np.asarray(_divides(layers, pieces) | is_nearly_even)
+
+
+def has_even_pieces(x: LayoutColumns, a: Architecture) -> Bools:
+    """True if virtual stages have equally many layers, or if embedding and head count as two."""
+    return np.asarray((x.virtual_C == 1) | _divides(_layers(a), x.pipeline_C * x.virtual_C))
+
+
 def _vpp_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    divides = _layers(a) % (x.pipeline_C * x.virtual_C) == 0
-    balanced = (_layers(a) + 2) % (x.pipeline_C * x.virtual_C) == 0
-    return np.asarray((x.virtual_C == 1) | divides | balanced)
+    return np.asarray((x.virtual_C == 1) | can_cut(_layers(a), x.pipeline_C * x.virtual_C))
 
 
 def _some_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -87,6 +107,13 @@ RULES: tuple[LayoutRule, ...] = (
         lambda x, a, _: math.gcd(a.ffn, a.experts.ffn if a.experts else a.ffn) % x.tensor_C == 0,
     ),
     LayoutRule(
+        "tp_states",
+        "tensor_C",
+        "tp",
+        "does not divide the key heads or groups of its layers with a state",
+        lambda x, a, _: state_heads(a) % x.tensor_C == 0,
+    ),
+    LayoutRule(
         "pp_layers",
         "pipeline_C",
         "pp",
@@ -104,7 +131,7 @@ RULES: tuple[LayoutRule, ...] = (
         "vpp_layers",
         "virtual_C",
         "vpp",
-        "x pp={pp} does not divide {layers} layers (nor with embedding and head as two more)",
+        "x pp={pp} leaves more than 5 % of the places of {layers} layers empty",
         _vpp_layers,
     ),
     LayoutRule(
@@ -176,44 +203,6 @@ def rows_obeying(columns: LayoutColumns, a: Architecture, sequence: int) -> Bool
     return kept
 
 
-def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """A sentence on the first rule that a layout breaks, with valid values; "" if none."""
-    for rule in RULES:
-        if rule.keep(columns, a, sequence).all():
-            continue
-        value = int(getattr(columns, rule.knob)[0])
-        subject = f"{rule.flag}={value}" if rule.knob != "sequence_parallel_C" else rule.flag
-        why = rule.why.format(
-            heads=a.heads,
-            kv_heads=a.kv_heads,
-            ffn=a.ffn,
-            layers=_layers(a),
-            experts=a.experts.count if a.experts else 1,
-            sequence=sequence,
-            pp=layout.pipeline_parallel,
-            accumulation=layout.accumulation,
-            ranks=layout.data_parallel * layout.context_parallel,
-        )
-        return f"{subject} {why}; valid: {_valid(rule, columns, a, sequence)}"
-    return ""
-
-
-def _valid(rule: LayoutRule, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """Values of the rule's knob that obey it with the layout's other values."""
-    if rule.knob == "sequence_parallel_C":
-        return "false, or tp of at least 2"
-    first = {"zero_stage_C": 0, "recompute_layers_C": -1}.get(rule.knob, 1)
-    last = 3 if rule.knob == "zero_stage_C" else _MOST_VALUES
-    values = np.arange(first, last + 1)
-    wide = columns.take(np.zeros(len(values), np.int64))
-    changed: dict[str, Any] = {rule.knob: values}
-    asked = replace(wide, **changed)
-    good = [value for value in values[rule.keep(asked, a, sequence)] if value != -1]
-    if len(good) > 2 and good == list(range(good[0], good[-1] + 1)):
-        return f"{good[0]} to {good[-1]}"
-    return " ".join(map(str, good)) or "none with these other values"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stages:
     """The pipeline stages that are looked at; numbers are floats, since casts cost time.
@@ -236,7 +225,11 @@ class Stages:
 
     @staticmethod
     def of(
-        stage_SC: Ints, columns: LayoutColumns, layers: int, given_SC: Ints | None = None
+        stage_SC: Ints,
+        columns: LayoutColumns,
+        layers: int,
+        given_SC: Ints | None = None,
+        schedule: PipelineSchedule = ONE_F_ONE_B,
     ) -> Stages:
         """Look at ``stage_SC`` of each candidate's pipeline.
 
@@ -244,6 +237,8 @@ class Stages:
         stages are then all of them. If there are more numbers than stages, the last stages are all
         looked at.
         """
+        last_SC = 0 if schedule.chunks > 1 else columns.pipeline_C - 1
+        is_first_SC, is_last_SC = stage_SC == 0, stage_SC == last_SC
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
         if given_SC is not None:
             before_SC = np.cumsum(given_SC, axis=0) - given_SC
@@ -252,9 +247,9 @@ class Stages:
             stage_SC=stage_SC,
             start_SC=start_SC,
             count_SC=count_SC.astype(np.float64),
-            waiting_SC=in_flight(stage_SC, columns),
-            is_first_SC=(stage_SC == 0).astype(np.float64),
-            is_last_SC=(stage_SC == columns.pipeline_C - 1).astype(np.float64),
+            waiting_SC=in_flight(stage_SC, columns, schedule),
+            is_first_SC=is_first_SC.astype(np.float64),
+            is_last_SC=is_last_SC.astype(np.float64),
         )
 
     def layers_between(self, first: int, end: int) -> Floats:
@@ -282,7 +277,9 @@ def stages_of_peak(columns: LayoutColumns, leading_layers: int, layers: int) -> 
     return np.stack([*rows, last])
 
 
-def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
+def in_flight(
+    stage_SC: Ints, columns: LayoutColumns, schedule: PipelineSchedule = ONE_F_ONE_B
+) -> Floats:
     """Micro-batches whose activations a stage holds at once; fractions are chunks of its layers.
 
     Source:
@@ -290,6 +287,11 @@ def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
         "Efficient Large-Scale Language Model Training", section 2.2; the first stage has
         1 + (p - 1) / (p v) of its layers' share (Korthikanti et al. 2022, section 4.2.3).
     """
+    if not schedule.interleaves:
+        most = schedule.held_stages * columns.pipeline_C + schedule.held_more
+        held = np.minimum(most - (stage_SC if schedule.falls else 0), columns.accumulation_C)
+        held = np.where(columns.pipeline_C > 1, held, 1.0) + 0.0 * stage_SC
+        return np.asarray(held, np.float64)
     stages, chunks = columns.pipeline_C, columns.virtual_C
     behind = stages - stage_SC
     warm_up = np.where(chunks > 1, 2 * behind - 1 + (chunks - 1) * stages, behind)
@@ -311,6 +313,7 @@ class StageSends:
         cards_s_C: a buffer from each rank of a node through its cards; 0 in one node.
         card_borders_C: borders, at most 2, that the busiest cards send across.
         exposed: share of the sends during which a stage does not compute.
+        schedule: order in which stages compute and send.
     """
 
     way_s_C: Floats
@@ -321,6 +324,7 @@ class StageSends:
     cards_s_C: Floats
     card_borders_C: Floats
     exposed: float = 1.0
+    schedule: PipelineSchedule = ONE_F_ONE_B
 
     @staticmethod
     def alike(stages_C: Ints, send_s_C: Floats) -> StageSends:
@@ -400,12 +404,14 @@ class LayerSeconds:
 
     ``after_s_C`` is a layer behind leading layers of another make; None: as the mean layer.
     ``fullest_C`` is the part of all layers' time on the slowest stage, if it is known.
+    ``is_balanced``: the last stage has fewer layers, so that its head makes it no slower.
     """
 
     mean_s_C: Floats
     slowest_s_C: Floats | None = None
     after_s_C: Floats | None = None
     fullest_C: Floats | None = None
+    is_balanced: bool = False
 
 
 def stage_times(
@@ -422,10 +428,17 @@ def stage_times(
     An encoder and a decoder have separate stages: the slower stages set the pace. Leading layers
     of another make, for example without experts, are on the first stage.
     """
+    schedule = sends.schedule
     after_s_C = layer.mean_s_C if layer.after_s_C is None else layer.after_s_C
     on_first, on_middle, on_last = stage_layers(layers, layouts)
+    if layer.is_balanced and layouts.given_C3 is None:
+        on_last = _beside_head(layers, layouts, last_s_C / after_s_C)
+        on_first = on_middle = np.ceil((layers - on_last) / np.maximum(layouts.pipeline_C - 1, 1))
     alone = layers * layer.mean_s_C + first_s_C + last_s_C
     ends = np.maximum(on_last * after_s_C + last_s_C, on_first * layer.mean_s_C + first_s_C)
+    if schedule.is_folded:  # a rank with copies has each end for half of the micro-batches
+        both = (first_s_C + last_s_C) / schedule.copies
+        ends = (on_first * layer.mean_s_C + on_last * after_s_C) / 2.0 + both
     middle = on_middle * after_s_C
     if layer.slowest_s_C is not None:
         is_uneven = layer.slowest_s_C > (1.0 + _ROUNDING) * layer.mean_s_C
@@ -433,8 +446,8 @@ def stage_times(
         ends, middle = np.maximum(ends, slower), np.maximum(middle, slower)
     if layer.fullest_C is not None:
         ends = middle = alone * layer.fullest_C
-    virtual, is_long = layouts.virtual_C, layouts.pipeline_C > 2
-    ends_sent = sends.exposed * (virtual * sends.end_s_C + (virtual - 1) * sends.back_s_C)
+    (virtual, around), is_long = _chunks(layouts, schedule), layouts.pipeline_C > 2
+    ends_sent = sends.exposed * (virtual * sends.end_s_C + around * sends.back_s_C)
     middle_sent = sends.exposed * virtual * sends.middle_s_C
     slowest = np.maximum(ends, np.where(is_long, middle, 0.0))
     paced = np.maximum(ends + ends_sent, np.where(is_long, middle + middle_sent, 0.0))
@@ -446,22 +459,56 @@ def stage_times(
     )
 
 
+def _beside_head(layers: int, layouts: LayoutColumns, head_C: Floats) -> Floats:
+    """Layers of the last stage for which the slowest stage is fastest; the head is as many."""
+    stages_C = np.maximum(layouts.pipeline_C, 2)
+    fewer_C = np.floor(np.maximum((layers + head_C) / stages_C - head_C, 0.0))
+
+    def pace(count_C: Floats) -> Floats:
+        others_C = np.ceil((layers - count_C) / (stages_C - 1))
+        return np.asarray(np.maximum(count_C + head_C, others_C))
+
+    return np.where(pace(fewer_C + 1.0) < pace(fewer_C), fewer_C + 1.0, fewer_C)
+
+
+def _bubble_share(layouts: LayoutColumns, schedule: PipelineSchedule) -> Floats | float:
+    """The bubble of a schedule over the bubble of 1F1B."""
+    if schedule.interleaves:
+        return 1.0
+    stages = layouts.pipeline_C
+    parts = np.maximum(schedule.bubble_stages * stages - schedule.bubble_less, 0.0)
+    return np.asarray(schedule.bubble * parts / np.maximum(stages - 1, 1), np.float64)
+
+
+def _chunks(layouts: LayoutColumns, schedule: PipelineSchedule) -> tuple[Ints, Ints]:
+    """Stages of each rank, and sends from the last rank to the first; a V turns without one."""
+    if schedule.interleaves:
+        return layouts.virtual_C, layouts.virtual_C - 1
+    one_C = np.ones_like(layouts.virtual_C)
+    return schedule.chunks * one_C, 0 * one_C
+
+
 def schedule_s(
     layouts: LayoutColumns, stages: StageTimes, sends: StageSends
 ) -> tuple[Floats, Floats]:
-    """Seconds of a step's micro-batches under 1F1B, and the seconds of sends among them.
+    """Seconds of a step's micro-batches, and the seconds of sends among them.
 
     The first micro-batch passes all stages, the others follow at the pace of the slowest one
     (Narayanan et al. 2021, arXiv:2104.04473, section 2.2: a bubble of (p - 1) / (v m) if v virtual
-    stages are interleaved, with v - 1 sends from the last stage to the first). No step is shorter
-    than what its cards send.
+    stages are interleaved, with v - 1 sends from the last stage to the first). Other schedules
+    have a part of this bubble. No step is shorter than what its cards send.
     """
-    count, virtual = np.maximum(layouts.accumulation_C, 1.0), layouts.virtual_C
-    running = count * stages.slowest_s_C + (stages.all_s_C - stages.slowest_s_C) / virtual
-    there = virtual * sends.way_s_C + (virtual - 1) * sends.back_s_C
-    fill = (stages.all_s_C + 2.0 * sends.exposed * there - stages.paced_s_C) / virtual
+    schedule = sends.schedule
+    count, share = np.maximum(layouts.accumulation_C, 1.0), _bubble_share(layouts, schedule)
+    virtual, around = _chunks(layouts, schedule)
+    cut = layouts.virtual_C if schedule.interleaves else 1.0
+    others = (stages.all_s_C - stages.slowest_s_C) / cut
+    running = count * stages.slowest_s_C + share * others
+    there = virtual * sends.way_s_C + around * sends.back_s_C
+    fill = (stages.all_s_C + 2.0 * sends.exposed * there - stages.paced_s_C) / cut
+    fill = fill - (1.0 - share) * others
     sending = count * stages.paced_s_C + fill + 2.0 * (1.0 - sends.exposed) * sends.way_s_C
     missing = np.where(sends.card_borders_C > 0, 2.0 - sends.card_borders_C, 0.0)
-    pieces = virtual * sends.card_borders_C + (virtual - 1) * missing
+    pieces = virtual * sends.card_borders_C + around * missing
     sending = np.maximum(sending, count * pieces * sends.cards_s_C)
     return np.asarray(sending), np.asarray(sending - running)

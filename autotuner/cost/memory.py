@@ -19,33 +19,43 @@ from autoconf_launch.core import (
     Framework,
     Grade,
     ModelSpec,
+    Precision,
     Recompute,
     Software,
+    States,
     Workload,
 )
 
+from ..layers import (
+    largest_matrix,
+)
 from ..space import Bools, CandidateTable, Floats, Ints
-from .activations import SECOND_MICRO_BATCH, ActivationBytes, activation_bytes, activation_line
-from .kernel_times import Line, fit_line, profiled_model
+from .activations import (
+    ActivationBytes,
+    activation_bytes,
+    working_bytes,
+)
+from .kernel_times import profiled_model
 from .layout_columns import LayoutColumns, broadcast_sum
 from .layout_rules import Stages, in_flight, stages_of_peak
 from .model_state import (
     LocalWeights,
     ProfiledRank,
     RankWeights,
-    bucket_bytes,
     gradient_bytes,
     is_plain,
     model_state,
     rank_weights_of,
     resting_bytes,
+    state_format,
     update_bytes,
 )
 from .weights import (
+    Line,
+    activation_line,
     covered_rows,
     fsdp_gathered_bytes,
     held_activations,
-    largest_matrix,
     model_weights,
 )
 
@@ -69,6 +79,10 @@ COMPILED_FRAGMENTATION = 0.01
 """The same share if a compiler plans the reuse of buffers."""
 _LIVE_VALUES = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` by default."""
+_BUCKET_VALUES = 5e8
+"""DeepSpeed's ``reduce_bucket_size`` by default."""
+_BF16_GATHER_VALUES = 5e9
+"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 MEMORY_BAND = 0.10
 """Relative error to expect; nine of ten published peaks, of few models, are within 7.3 %."""
 
@@ -109,7 +123,7 @@ class MemoryParts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _RankMemory:
+class RankMemory:
     """The fullest stage: permanent memory, and memory used at different times.
 
     Attributes:
@@ -138,21 +152,21 @@ def memory_parts(
 ) -> MemoryParts:
     """All parts for each row, of its fullest stage; NaN if no formula covers row or model.
 
-    Args:
-        table: the candidates.
-        workload: a profiled model, its optimizer and precision.
-        foreach: the optimizer updates all weights at once, as torch does on GPUs.
+    If ``foreach``, the optimizer updates all weights of the profiled model at once, as torch does
+    on GPUs.
     """
-    return _rank_memory(table, workload, foreach=foreach).parts
+    return rank_memory(table, workload, foreach=foreach).parts
 
 
-def _rank_memory(table: CandidateTable, workload: Workload, *, foreach: bool) -> _RankMemory:
+def rank_memory(table: CandidateTable, workload: Workload, *, foreach: bool) -> RankMemory:
+    """The parts for each row, and what is there at other times."""
     spec = profiled_model(workload)
     rank = ProfiledRank.of(spec, table)
     each = spec.parameter_bytes_each
     weights, trained = spec.parameters * each, spec.trainable_parameters * each
     states = workload.optimizer.states * trained
-    ours = replace(workload, software=Software(framework=Framework.FSDP))
+    software = Software(framework=Framework.FSDP, states=States.FP32)
+    ours = replace(workload, software=software, states=None, gradients=None)
     scale = each / _STORED_BYTES
 
     def part_bytes(part: str, counts: LocalWeights) -> Floats:
@@ -185,7 +199,7 @@ def _rank_memory(table: CandidateTable, workload: Workload, *, foreach: bool) ->
     return _of_fullest_stage(parts, (held.again, loss, temporary))
 
 
-def _of_fullest_stage(parts: list[tuple[str, Floats]], beside: tuple[Floats, ...]) -> _RankMemory:
+def _of_fullest_stage(parts: list[tuple[str, Floats]], beside: tuple[Floats, ...]) -> RankMemory:
     total = broadcast_sum(sizes for _, sizes in parts)
     fullest = np.nan_to_num(total).argmax(axis=0)[None]
 
@@ -195,60 +209,7 @@ def _of_fullest_stage(parts: list[tuple[str, Floats]], beside: tuple[Floats, ...
 
     again, loss, temporary = map(at_fullest, beside)
     named = tuple((name, at_fullest(sizes)) for name, sizes in parts)
-    return _RankMemory(MemoryParts(named=named), again, loss, temporary)
-
-
-def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
-    """Name and bytes of each part on a GPU, as the driver counts them.
-
-    Besides the parts of ``memory_parts``: buffers of collectives, the device's context, and
-    memory that the allocator cannot use.
-    """
-    rank = _rank_memory(table, workload, foreach=True)
-    memory = rank.parts
-    alone = _alone(rank, table, workload)
-    changed = {**dict(memory.named), **alone}
-    coming = changed["activations"] + changed["gathered"]
-    unused = (1.0 - REUSED) * np.minimum(rank.again, rank.loss)
-    lost = np.maximum(FRAGMENTATION * coming, unused)
-    freed = memory["activations"] + memory["logits"] + memory["gathered"]
-    before_update = sum(changed[name] for name in ("gathered", "activations", "logits", "update"))
-    updating = rank.temporary + (1.0 - REUSED) * freed * (rank.temporary > 0)
-    return (
-        *changed.items(),
-        ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
-        ("context", np.full(len(table), float(CONTEXT_BYTES))),
-        ("fragmentation", np.asarray(np.maximum(lost, updating - before_update))),
-        *((name, np.full(len(table), float(size))) for name, size in workload.beside),
-    )
-
-
-def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict[str, Floats]:
-    """Parts of ranks whose gradients are made while activations go.
-
-    Without recomputation that is the trace itself; with it gradients are whole once only one
-    block's activations are left.
-    """
-    memory, peaks = rank.parts, profiled_model(workload).traced_peaks
-    activations, logits = memory["activations"], memory["logits"]
-    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
-    if not peaks:
-        return {}
-    lines = [
-        fit_line([(p.micro_batch, float(p.peak_bytes)) for p in peaks if p.phase == phase])
-        for phase in {peak.phase for peak in peaks} - {SECOND_MICRO_BATCH}
-    ]
-    most = np.max([line.at(table["micro_batch"]) for line in lines], axis=0)
-    rest = memory.total - activations - memory["update"]
-    traced = np.maximum(0.0, most - rest)
-    late = np.maximum(activations + logits - memory["gradients"], rank.again)
-    is_plain_C = first & table.is_value("recompute", Recompute.NONE)
-    repeats_C = first & ~is_plain_C
-    logits = np.where(repeats_C, np.minimum(logits, late), logits)
-    activations = np.where(is_plain_C, traced, np.where(repeats_C, late - logits, activations))
-    freed = activations + logits + memory["gathered"]
-    update = np.where(first, np.maximum(0.0, rank.temporary - freed), memory["update"])
-    return {"activations": activations, "logits": logits, "update": update}
+    return RankMemory(MemoryParts(named=named), again, loss, temporary)
 
 
 def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Floats:
@@ -356,21 +317,18 @@ def overheads(
     """All overheads; quantized weights are unpacked one matrix at a time."""
     framework = workload.software.framework
     gathered_SC, bucket_SC = _sharding_buffers(counts, columns, workload)
+    lost = COMPILED_FRAGMENTATION if workload.software.compiled else FRAGMENTATION
     if counts.quantized is not None:
-        size = workload.precision.value_bytes
-        unpacked = largest_matrix(workload.architecture) / columns.tensor_C * size
-        saved_SC = counts.quantized.all_SC * (size - workload.frozen_matrix_bytes)
-        gathered_SC = gathered_SC + np.minimum(unpacked, saved_SC / (1.0 + FRAGMENTATION))
+        found = (gathered_SC, bucket_SC)
+        gathered_SC = gathered_SC + _unpacked_bytes(counts, columns, workload, found, lost)
     is_deepspeed = framework is Framework.DEEPSPEED
     kept_SC = stages.waiting_SC * (framework is not Framework.MEGATRON) + is_deepspeed
-    pipeline_SC = _pipeline_buffers(columns, workload, kept_SC)
+    pipeline_SC = pipeline_buffer_bytes(columns, workload, kept_SC)
     ranks_C = columns.data_C * columns.context_C * columns.tensor_C * columns.pipeline_C
-    coming_SC = broadcast_sum(getattr(activations, part.name) for part in fields(activations))
-    coming_SC = coming_SC + gathered_SC
+    coming_SC = activations.held_SC + gathered_SC
     update_SC = update_bytes(counts.trained, columns, workload)
     if update_SC.any():
         update_SC = np.maximum(0.0, update_SC - coming_SC)
-    lost = COMPILED_FRAGMENTATION if workload.software.compiled else FRAGMENTATION
     return Overheads(
         gathered_SC=gathered_SC,
         communication_SC=pipeline_SC + bucket_SC + np.where(ranks_C > 1, NCCL_BYTES, 0.0),
@@ -378,6 +336,29 @@ def overheads(
         fragmentation_SC=np.asarray(lost * coming_SC),
         update_SC=update_SC,
     )
+
+
+def _unpacked_bytes(
+    counts: RankWeights,
+    columns: LayoutColumns,
+    workload: Workload,
+    found: tuple[Floats, Floats],
+    lost: float,
+) -> Floats:
+    """Bytes of one quantized matrix in 16 bits, but no more than the format saves a rank.
+
+    ``found``: gathered bytes and buckets of the quantized weights; ``lost``: fragmentation.
+    """
+    plain, wide = replace(counts, quantized=None), replace(workload, weight_format=None)
+
+    def need_bytes(one: RankWeights, work: Workload, buffers: tuple[Floats, Floats]) -> Floats:
+        resting_SC = model_state(one, columns, work).weights_SC
+        return np.asarray(resting_SC + (1.0 + lost) * buffers[0] + buffers[1])
+
+    before_SC = need_bytes(plain, wide, _sharding_buffers(plain, columns, wide))
+    saved_SC = np.maximum(0.0, before_SC - need_bytes(counts, workload, found)) / (1.0 + lost)
+    size, matrix = workload.precision.value_bytes, largest_matrix(workload.architecture)
+    return np.asarray(np.minimum(matrix / columns.tensor_C * size, saved_SC))
 
 
 def _sharding_buffers(
@@ -427,7 +408,7 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
         weights_SC = np.minimum(units_SC, local.all_SC) * gathered * (stage_C == 3)
         reduced_SC = unit_SC * gradient_bytes(workload) * (stage_C >= 2)
         return np.asarray(weights_SC + reduced_SC)
-    is_cast = size < workload.software.weight_bytes and not workload.trains_adapters
+    is_cast = size == 2 and state_format(workload) is States.FP32 and not workload.trains_adapters
     reduced_SC = unit_SC * (size + _REDUCED_BYTES)
     return fsdp_gathered_bytes(
         columns,
@@ -441,7 +422,24 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
     )
 
 
-def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
+def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """DeepSpeed's buckets, or DDP's if passing gradients are copied into buckets; else 0.
+
+    DeepSpeed: buckets of gradients in the format of their sum and, if an optimizer is sharded, of
+    new weights, which torch's ``all_gather`` of a list copies once more.
+    """
+    if passing := workload.software.passing_gradient_bytes:
+        return np.asarray(passing * trained.all_SC * (columns.shards_C > 1))
+    if workload.software.framework is not Framework.DEEPSPEED:
+        return np.zeros(())
+    is_fp16 = workload.precision is Precision.FP16
+    reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
+    limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
+    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
+    return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))
+
+
+def pipeline_buffer_bytes(columns: LayoutColumns, workload: Workload, kept_SC: Floats) -> Floats:
     """Hidden states being sent and received, one each way, and those kept after sending."""
     tokens_C = columns.micro_batch_C * workload.sequence_length / columns.context_C
     tokens_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
@@ -470,15 +468,22 @@ def memory_bytes(
     layers = leading + weights.repeated_layers
     if stages is None:
         stages = stages_of_peak(columns, leading, layers)
-    looked_at = Stages.of(stages, columns, layers, given_SC)
+    schedule = workload.software.schedule
+    looked_at = Stages.of(stages, columns, layers, given_SC, schedule)
     counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
     state = model_state(counts, columns, workload)
-    if workload.software.framework is Framework.FSDP:
-        coming_SC = broadcast_sum(getattr(activations, one.name) for one in fields(activations))
-        last_SC = activations.working_SC + activations.logits_SC
+    if schedule.copies > 1:
+        state = state.with_copies(columns, schedule.copies)
+    coming_SC, software = activations.held_SC, workload.software
+    if software.framework is Framework.FSDP and not workload.updates_in_backward:
+        last_SC = working_bytes(workload, weights, columns, looked_at)
         last_SC = np.maximum(last_SC, update_bytes(counts.trained, columns, workload))
         state = state.with_late_gradients(columns, coming_SC - last_SC)
+    if passing := software.passing_gradient_bytes:
+        freed_SC = coming_SC / np.maximum(1.0, looked_at.waiting_SC)
+        passing_SC = passing * counts.trained.all_SC * (columns.shards_C == 1)
+        state = state.with_passing_gradients(passing_SC, freed_SC)
     groups = (state, activations, overheads(counts, activations, columns, workload, looked_at))
     named = [
         (part.name.removesuffix("_SC"), getattr(group, part.name))

@@ -23,24 +23,30 @@ from autoconf_launch.core import (
     BlockSpec,
     Framework,
     FrozenPart,
+    GradientSum,
     ModelSpec,
-    Offload,
     Precision,
+    States,
     Workload,
 )
 
+from ..layers import crosses, embedding_weights, largest_matrix, state_products, uniform_parts
 from ..space import Bools, CandidateTable, Floats, Ints
-from .layout_columns import OFFLOAD_CODES, LayoutColumns
+from .layout_columns import LayoutColumns
 from .layout_rules import Stages
-from .weights import LayerWeights, ModelWeights, StagePieces, layer_matrices, model_weights
+from .weights import (
+    LayerWeights,
+    ModelWeights,
+    StagePieces,
+    layer_matrices,
+    mean_layer,
+    model_weights,
+)
 
 _MASTER = 4.0
+_HALF = 2.0
 _HOST_GRADIENT = 4.0
 _STAGES = 4
-_BUCKET_VALUES = 5e8
-"""DeepSpeed's ``reduce_bucket_size`` by default."""
-_BF16_GATHER_VALUES = 5e9
-"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -183,26 +189,38 @@ def _unfrozen(layer: LayerWeights, frozen: frozenset[FrozenPart]) -> LayerWeight
 
 
 def _adapters(a: Architecture, weights: ModelWeights, rank: int) -> ModelWeights:
-    def of(*, sparse: bool, crossed: bool) -> LayerWeights:
-        queries, keys = a.heads * a.head, a.kv_heads * a.head
-        attention = 2 * rank * (2 * a.hidden + queries + keys) * (2 if crossed else 1)
-        matrices = 3 if a.gated else 2
-        experts = a.experts if sparse else None
-        ffn = experts.ffn if experts else a.ffn
-        mlp = rank * (a.hidden + ffn) * matrices
-        return LayerWeights(
-            attention=attention,
-            mlp=mlp * experts.shared if experts else mlp,
-            experts=mlp * experts.count if experts else 0,
-            whole=0,
-        )
-
-    crossed = a.encoder_layers > 0
+    crossed = crosses(a)
+    parts = [
+        (one.layers, _adapter(one, rank, sparse=one.experts is not None, crossed=crossed))
+        for one in uniform_parts(a)
+    ]
+    repeated, spare = mean_layer(parts, a.layers)
     return replace(
         weights.in_layers(),
-        encoder=of(sparse=False, crossed=False),
-        dense=of(sparse=False, crossed=crossed),
-        repeated=of(sparse=a.experts is not None, crossed=crossed),
+        encoder=_adapter(a, rank, sparse=False, crossed=False),
+        dense=_adapter(a, rank, sparse=False, crossed=crossed),
+        repeated=repeated,
+        spare=spare,
+    )
+
+
+def _adapter(a: Architecture, rank: int, *, sparse: bool, crossed: bool) -> LayerWeights:
+    attention = 0
+    if a.heads:
+        queries, keys = a.heads * a.head, a.kv_heads * a.head
+        attention = 2 * rank * (2 * a.hidden + queries + keys) * (2 if crossed else 1)
+    elif a.state is not None:
+        pairs = state_products(a.hidden, a.state)
+        attention = rank * sum(round(n + k) for n, k in pairs)
+    matrices = 3 if a.gated else 2
+    experts = a.experts if sparse else None
+    mlp = rank * (a.hidden + a.ffn) * matrices if a.ffn else 0
+    routed = 0
+    if experts is not None:
+        mlp = rank * (a.hidden + experts.ffn) * matrices * experts.shared
+        routed = rank * ((experts.width or a.hidden) + experts.ffn) * matrices * experts.count
+    return LayerWeights(
+        attention=a.streams * attention, mlp=a.streams * mlp, experts=routed, whole=0
     )
 
 
@@ -213,6 +231,17 @@ class ModelState:
     weights_SC: Floats
     gradients_SC: Floats
     optimizer_SC: Floats
+
+    def with_copies(self, columns: LayoutColumns, copies: int) -> ModelState:
+        """Weights and gradients of several stages; their copies share what ZeRO shards."""
+        copies_C = np.where(columns.pipeline_C > 1, copies, 1)
+        whole_C = np.where(columns.zero_stage_C > 0, 1, copies_C)
+        return replace(
+            self,
+            weights_SC=self.weights_SC * copies_C,
+            gradients_SC=self.gradients_SC * copies_C,
+            optimizer_SC=self.optimizer_SC * whole_C,
+        )
 
     def with_late_gradients(self, columns: LayoutColumns, freed_SC: Floats) -> ModelState:
         """Gradients of a single rank that fit into memory freed by the backward pass.
@@ -225,6 +254,11 @@ class ModelState:
         is_first_C = (ranks_C == 1) & (columns.accumulation_C == 1)
         late_SC = np.maximum(0.0, self.gradients_SC - np.maximum(0.0, freed_SC))
         return replace(self, gradients_SC=np.where(is_first_C, late_SC, self.gradients_SC))
+
+    def with_passing_gradients(self, passing_SC: Floats, freed_SC: Floats) -> ModelState:
+        """Gradients of one backward pass besides their sum, in memory that it frees or beyond."""
+        late_SC = np.maximum(0.0, passing_SC - np.maximum(0.0, freed_SC))
+        return replace(self, gradients_SC=self.gradients_SC + late_SC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,16 +287,25 @@ class _Rule:
 def model_state(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> ModelState:
     """Bytes at rest; frozen weights are kept in the precision of the run, or quantized."""
     trained, stage_C = counts.trained, columns.zero_stage_C
-    on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
+    on_device = ~columns.are_states_away_C & (not workload.optimizer.is_paged)
     weights_away = columns.are_weights_away_C & (stage_C == 3)
     weights = weights_at_rest(counts, columns, workload)
+    gradients = resting_bytes("gradient", trained, columns, workload)
+    if workload.updates_in_backward:
+        largest = _largest_tensor(trained, columns, workload) * gradient_bytes(workload)
+        gradients = np.minimum(gradients, largest)
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
-        gradients_SC=np.where(
-            weights_away, 0.0, resting_bytes("gradient", trained, columns, workload)
-        ),
+        gradients_SC=np.where(weights_away, 0.0, gradients),
         optimizer_SC=resting_bytes("state", trained, columns, workload) * on_device,
     )
+
+
+def _largest_tensor(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """Weights of the largest tensor with gradients on each stage."""
+    a, tensor_C = workload.architecture, columns.tensor_C
+    outside_SC = np.minimum(trained.outside_SC, embedding_weights(a) / tensor_C)
+    return np.maximum(outside_SC, np.minimum(trained.layer_C, largest_matrix(a) / tensor_C))
 
 
 def weights_at_rest(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
@@ -284,7 +327,7 @@ def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
 
 def update_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """Temporaries of the optimizer's update, on each stage."""
-    on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
+    on_device = ~columns.are_states_away_C
     return np.asarray(resting_bytes("update", trained, columns, workload) * on_device)
 
 
@@ -308,7 +351,7 @@ def resting_bytes(
 
 def _rule(part: str, stage: int, workload: Workload) -> _Rule:
     framework = workload.software.framework
-    each = _BYTES[framework](workload)
+    each = _bytes(workload)
     size: float = gradient_bytes(workload) if part == "gradient" else getattr(each, part)
     is_fsdp = framework is Framework.FSDP
     shared_from = {"weight": 2 if is_fsdp else 3, "gradient": 2}.get(part, 1)
@@ -316,55 +359,68 @@ def _rule(part: str, stage: int, workload: Workload) -> _Rule:
 
 
 def gradient_bytes(workload: Workload) -> float:
-    """Size of a gradient that waits for the update."""
-    if workload.software.gradient_bytes is not None:
-        return workload.software.gradient_bytes
-    return _BYTES[workload.software.framework](workload).gradient
+    """Size of a gradient that waits for the update.
+
+    DeepSpeed adds 16-bit gradients, which it keeps, to fp32 sums.
+    """
+    software, each = workload.software, _bytes(workload)
+    if workload.gradients is not None:
+        is_besides = software.framework is Framework.DEEPSPEED and each.weight == _HALF
+        is_besides = is_besides and workload.gradients is GradientSum.FP32
+        return workload.gradients.bytes_each + _HALF * is_besides
+    is_asked = (
+        workload.states in (States.BF16, States.FP32) and workload.precision.value_bytes == 2
+    )
+    return each.gradient if is_asked or not software.gradient_bytes else software.gradient_bytes
 
 
-def _megatron(workload: Workload) -> _Bytes:
-    states = 4.0 * workload.optimizer.states
+def state_format(workload: Workload) -> States:
+    """Formats of a training's states: as requested, else the trainer's, else the framework's."""
     if workload.precision.value_bytes == 4:
-        return _Bytes(4.0, 4.0, states, 0.0)
-    if workload.precision is Precision.FP16:  # fp32 gradients are made for the update
-        return _Bytes(2.0, 2.0, _MASTER + states, 4.0)
+        return States.FP32
+    software = workload.software
+    usual = States.FP32 if software.framework is Framework.FSDP else States.BF16_MASTER
+    return workload.states or software.states or usual
+
+
+def _bytes(workload: Workload) -> _Bytes:
+    """Bytes by the formats; the update of a 16-bit copy needs no gradients in its own format."""
+    form, optimizer = state_format(workload), workload.optimizer
+    has_master = form in (States.BF16_MASTER, States.BF16_MOMENTS)
+    weight = _MASTER if form is States.FP32 else _HALF
+    moments = optimizer.moment_bytes(_HALF if form in (States.BF16, States.BF16_MOMENTS) else 4.0)
+    state = _MASTER * has_master + moments
+    framework = workload.software.framework
+    if framework is Framework.FSDP:
+        return _torch_bytes(workload, _Bytes(weight, weight, state, weight))
+    if not has_master:
+        return _Bytes(weight, weight, state, 0.0)
+    is_fp16 = workload.precision is Precision.FP16
+    if framework is Framework.DEEPSPEED:
+        # gradients of the share in fp16, flat twice and once in fp32; too large for blocks that
+        # activations have left
+        flat = _HALF + _HALF + _MASTER
+        return _Bytes(_HALF, _HALF, flat + state, 0.0) if is_fp16 else _Bytes(2.0, 6.0, state, 0.0)
+    if is_fp16:  # fp32 gradients are made for the update
+        return _Bytes(_HALF, _HALF, state, _MASTER)
     quantized = workload.precision.is_quantized
-    cached = 2.0 if quantized and not workload.software.transformer_engine else 0.0
-    return _Bytes(2.0 + cached, 4.0, _MASTER + states, 0.0)
+    cached = _HALF if quantized and not workload.software.transformer_engine else 0.0
+    return _Bytes(_HALF + cached, _MASTER, state, 0.0)
 
 
-def _deepspeed(workload: Workload) -> _Bytes:
-    states = 4.0 * workload.optimizer.states
-    if workload.precision.value_bytes == 4:
-        return _Bytes(4.0, 4.0, states, 0.0)
-    if (
-        workload.precision is Precision.FP16
-    ):  # gradients of the share, flat twice and once in fp32;
-        # too large for blocks that activations have left
-        return _Bytes(2.0, 2.0, _MASTER + 2.0 + 2.0 + 4.0 + states, 0.0)
-    return _Bytes(2.0, 6.0, _MASTER + states, 0.0)
-
-
-def _fsdp(workload: Workload) -> _Bytes:
+def _torch_bytes(workload: Workload, each: _Bytes) -> _Bytes:
     """Torch's Adam makes one more value for each weight while it updates all at once.
 
     Adapters are in 16 bits and updated in place, as the authors of QLoRA train them
     (github.com/artidoro/qlora, qlora.py with ``--bf16`` and paged 32-bit AdamW).
     """
-    states = workload.optimizer.states
-    if workload.trains_adapters:
+    optimizer = workload.optimizer
+    if workload.trains_adapters and workload.states is None:
         size = float(workload.precision.value_bytes)
-        return _Bytes(size, size, 4.0 * states, 0.0)
-    size = workload.software.weight_bytes
-    makes_values = states > 1 and not workload.software.fused_update
-    return _Bytes(size, size, size * states, size if makes_values else 0.0)
-
-
-_BYTES = {
-    Framework.MEGATRON: _megatron,
-    Framework.DEEPSPEED: _deepspeed,
-    Framework.FSDP: _fsdp,
-}
+        return _Bytes(size, size, optimizer.moment_bytes(4.0), 0.0)
+    in_place = workload.software.fused_update or workload.updates_in_backward
+    makes_values = optimizer.states > 1 and not (in_place or workload.trains_adapters)
+    return each if makes_values else replace(each, update=0.0)
 
 
 def is_plain(columns: LayoutColumns) -> Bools:
@@ -444,18 +500,3 @@ class ProfiledRank:
             trained=stage_weights(pieces, columns, trained=True),
             is_late_C=np.asarray(is_late_C, np.bool_),
         )
-
-
-def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """DeepSpeed's buckets; 0 for other frameworks.
-
-    Buckets of gradients in the format of their sum and, if an optimizer is sharded, of new
-    weights, which torch's ``all_gather`` of a list copies once more.
-    """
-    if workload.software.framework is not Framework.DEEPSPEED:
-        return np.zeros(())
-    is_fp16 = workload.precision is Precision.FP16
-    reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
-    limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
-    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
-    return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))

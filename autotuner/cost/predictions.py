@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from autoconf_launch.core import (
+    CONTEXT_BYTES,
     Architecture,
     ClusterSpec,
     Grade,
     MemoryUse,
     ModelSpec,
     Precision,
+    Recompute,
     Workload,
 )
 
@@ -35,10 +37,11 @@ from ..space import (
     degree_rule,
     tokens_for_sequence,
 )
-from .fitting import host_bytes
+from .fitting import host_bytes, uses_host
 from .hardware import Accelerator, Machine, Network, is_plain_fp32, reached_flops_per_s
 from .kernel_times import (
     KernelTimes,
+    fit_line,
     least_profiled_step_s,
     least_step_s,
     measured_timings,
@@ -46,14 +49,18 @@ from .kernel_times import (
 )
 from .layout_columns import LayoutColumns
 from .memory import (
+    FRAGMENTATION,
+    NCCL_BYTES,
+    REUSED,
     MemoryParts,
+    RankMemory,
     memory_bytes,
     memory_parts,
     peak_bytes,
-    traced_memory,
+    rank_memory,
 )
 from .step import profiled_step_parts, step_parts, step_seconds
-from .weights import covered_rows
+from .weights import SECOND_MICRO_BATCH, covered_rows
 
 if TYPE_CHECKING:
     from ..space import SearchSpace  # its settings take long to import, and plan has none
@@ -126,7 +133,7 @@ def _by_formula(
     calibration: Floats | None,
 ) -> PredictionTable:
     peak_bytes_C, host_bytes_C = peak_bytes(layouts, workload), None
-    if layouts.offload_C.any():
+    if uses_host(layouts, workload):
         host_bytes_C = host_bytes(layouts, workload, machine.gpus_per_node)
     found = PredictionTable(
         peak_bytes_C=peak_bytes_C,
@@ -165,7 +172,9 @@ def _memory_by_formula(
         how="memory by formula",
         stage_parts=memory.full(),
         limit_bytes=cluster.least_memory_bytes,
-        host_bytes_C=host_bytes(layouts, workload, gpus) if layouts.offload_C.any() else None,
+        host_bytes_C=(
+            host_bytes(layouts, workload, gpus) if uses_host(layouts, workload) else None
+        ),
     )
 
 
@@ -190,6 +199,59 @@ def _by_profile(
         band=untimed_band(spec) if kernels else PROFILED_BAND,
         how=_how(spec, network, is_untimed=kernels is not None),
     )
+
+
+def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
+    """Name and bytes of each part on a GPU, as the driver counts them.
+
+    Besides the parts of ``memory_parts``: buffers of collectives, the device's context, and
+    memory that the allocator cannot use.
+    """
+    rank = rank_memory(table, workload, foreach=True)
+    memory = rank.parts
+    alone = _alone_parts(rank, table, workload)
+    changed = {**dict(memory.named), **alone}
+    coming = changed["activations"] + changed["gathered"]
+    unused = (1.0 - REUSED) * np.minimum(rank.again, rank.loss)
+    lost = np.maximum(FRAGMENTATION * coming, unused)
+    freed = memory["activations"] + memory["logits"] + memory["gathered"]
+    before_update = sum(changed[name] for name in ("gathered", "activations", "logits", "update"))
+    updating = rank.temporary + (1.0 - REUSED) * freed * (rank.temporary > 0)
+    return (
+        *changed.items(),
+        ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
+        ("context", np.full(len(table), float(CONTEXT_BYTES))),
+        ("fragmentation", np.asarray(np.maximum(lost, updating - before_update))),
+        *((name, np.full(len(table), float(size))) for name, size in workload.beside),
+    )
+
+
+def _alone_parts(rank: RankMemory, table: CandidateTable, workload: Workload) -> dict[str, Floats]:
+    """Parts of ranks whose gradients are made while activations go.
+
+    Without recomputation that is the trace itself; with it gradients are whole once only one
+    block's activations are left.
+    """
+    memory, peaks = rank.parts, profiled_model(workload).traced_peaks
+    activations, logits = memory["activations"], memory["logits"]
+    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
+    if not peaks:
+        return {}
+    lines = [
+        fit_line([(p.micro_batch, float(p.peak_bytes)) for p in peaks if p.phase == phase])
+        for phase in {peak.phase for peak in peaks} - {SECOND_MICRO_BATCH}
+    ]
+    most = np.max([line.at(table["micro_batch"]) for line in lines], axis=0)
+    rest = memory.total - activations - memory["update"]
+    traced = np.maximum(0.0, most - rest)
+    late = np.maximum(activations + logits - memory["gradients"], rank.again)
+    is_plain_C = first & table.is_value("recompute", Recompute.NONE)
+    repeats_C = first & ~is_plain_C
+    logits = np.where(repeats_C, np.minimum(logits, late), logits)
+    activations = np.where(is_plain_C, traced, np.where(repeats_C, late - logits, activations))
+    freed = activations + logits + memory["gathered"]
+    update = np.where(first, np.maximum(0.0, rank.temporary - freed), memory["update"])
+    return {"activations": activations, "logits": logits, "update": update}
 
 
 def untimed_band(spec: ModelSpec) -> float:

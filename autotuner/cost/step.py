@@ -14,9 +14,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import ModelSpec, Recompute, Workload
+from autoconf_launch.core import Framework, ModelSpec, Recompute, UpdatedWeights, Workload
 
-from ..space import Bools, CandidateTable, Floats, Ints
+from ..layers import (
+    all_layers,
+    embedding_weights,
+)
+from ..space import Bools, CandidateTable, Floats
+from .fitting import activation_transfer_s
 from .hardware import (
     ALL_REDUCE,
     DEFAULT_PHYSICS,
@@ -28,22 +33,34 @@ from .hardware import (
     exposed_s,
     ring_s,
 )
-from .inner import HeldValues, RankShares
+from .inner import GATHERED_MATRICES, HeldValues, RankShares
 from .kernel_times import (
-    GRADIENT_BYTES,
     KernelTimes,
     ProfiledLines,
     Roofline,
     frozen_passes_s,
+    paged_bytes,
     profiled_model,
     rank_weights,
     routed_weights,
+    straggling,
 )
-from .layout_columns import FULL, NONE, LayoutColumns, distinct
+from .layout_columns import (
+    FULL,
+    NONE,
+    LayoutColumns,
+    between,
+    distinct,
+    fsdp_exchange_stage,
+    recomputed_share,
+)
 from .layout_rules import LayerSeconds, StageSends, schedule_s, stage_times
 from .model_state import is_plain, sharding_ranks, trained_share
 from .software import overlaps_reduction
-from .weights import all_layers, covered_rows, embedding_weights, repeated_names
+from .weights import (
+    covered_rows,
+    repeated_names,
+)
 
 BACKWARD = 0.6
 """Part of forward and backward during which gradients can be reduced."""
@@ -64,13 +81,10 @@ _ROUNDING = 1e-9
 def zero_exchanges(
     layouts: LayoutColumns, plain_C: Bools | bool = True
 ) -> tuple[Floats, Floats, Floats]:
-    """Number of whole sums of gradients, scatters, and gathers of weights in a step.
+    """Whole sums of gradients, scatters, and gathers of weights in a step (ZeRO, section 7).
 
     Rows that are not plain data parallelism are FSDP2 in our runtime at every stage: below stage 2
     and in a pipeline it scatters only with the last micro-batch.
-
-    Source:
-        Rajbhandari et al. 2020, "ZeRO", section 7.
     """
     stage, times = layouts.zero_stage_C, layouts.accumulation_C
     sums = np.where((stage < 2) & plain_C, 1.0, 0.0)
@@ -95,13 +109,10 @@ def beyond_backward_s(exchange_s: Floats, busy_s: Floats, physics: Physics) -> F
 def gradient_exchange_s(
     layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
 ) -> Floats:
-    """Gradients and weights of replicas beyond what each layer gathers by itself (``inner``).
-
-    With tied embeddings the first and the last stage sum theirs (Narayanan et al. 2021,
-    section 4).
-    """
+    """Gradients and weights of replicas beyond what each layer gathers by itself (``inner``)."""
     routed = routed_weights(layouts, workload)
-    size = trained_share(workload) * GRADIENT_BYTES
+    software = workload.software
+    size = trained_share(workload) * software.reduced_bytes
     once = ring_s(
         machine,
         Group(layouts.shards_C, layouts.tensor_C, world=layouts.world_C),
@@ -112,15 +123,42 @@ def gradient_exchange_s(
         stride_C = layouts.tensor_C * layouts.expert_C
         same = Group(layouts.expert_shards_C, stride_C, world=layouts.world_C)
         once = once + ring_s(machine, same, routed * size, passes=ALL_REDUCE)
-    whole = np.asarray(once * reduction_passes(layouts))
-    if overlaps_reduction(workload.software):
+    passes = reduction_passes(layouts)
+    if software.updated_weights is UpdatedWeights.GATHERED:
+        passes = passes / np.where(layouts.zero_stage_C == 1, ALL_REDUCE, 1.0)
+    whole = np.asarray(once * passes)
+    if overlaps_reduction(software):
         whole = beyond_backward_s(whole, busy_s_C, machine.physics)
+    if software.updated_weights is not UpdatedWeights.OVERLAPPED:
+        whole = whole + _updated_weights_s(layouts, workload, machine)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
         whole = whole + _tied_s(layouts, workload, machine, words)
     if (layouts.zero_stage_C >= 3).any():
         whole = whole + _outside_s(layouts, workload, machine, words)
     return np.asarray(whole)
+
+
+def _updated_weights_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """ZeRO 1's updated weights go to the other replicas after the step, in the open.
+
+    Each broadcast of a tensor passes every rank of a ring (InternEvo,
+    ``internlm/solver/optimizer/hybrid_zero_optim.py``, ``broadcast_params``).
+    """
+    shards_C, pieces, way = layouts.shards_C, np.ones(()), workload.software.updated_weights
+    if way is UpdatedWeights.IN_NODE:
+        shards_C = np.minimum(shards_C, np.maximum(1, machine.domain // layouts.tensor_C))
+    elif way is UpdatedWeights.BROADCAST:
+        layers = all_layers(workload.architecture) / layouts.pipeline_C
+        pieces = np.minimum(shards_C, GATHERED_MATRICES * layers)
+    sent = ring_s(
+        machine,
+        Group(shards_C, layouts.tensor_C, world=layouts.world_C),
+        rank_weights(layouts, workload) * trained_share(workload) * workload.precision.value_bytes,
+        passes=GATHER,
+        pieces=pieces,
+    )
+    return np.where(layouts.zero_stage_C == 1, sent, 0.0)
 
 
 def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
@@ -130,7 +168,7 @@ def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words:
     return ring_s(
         machine,
         Group(pairs_C, stride_C, rings=layouts.stage_ranks_C),
-        words * trained_share(workload) * GRADIENT_BYTES / layouts.tensor_C,
+        words * trained_share(workload) * workload.software.reduced_bytes / layouts.tensor_C,
         passes=ALL_REDUCE,
     )
 
@@ -152,10 +190,9 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
 
 
 def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-    """Offloaded weights come from the host before each pass, gradients go there; nothing hides it.
+    """Offloaded weights come from the host before each pass, gradients go there, in the open.
 
-    Each rank moves its share, in each micro-batch. Source: Rajbhandari et al. 2021,
-    "ZeRO-Infinity", section 6.1.1 (bandwidth-centric partitioning).
+    Source: Rajbhandari et al. 2021, "ZeRO-Infinity", section 6.1.1.
     """
     if not layouts.are_weights_away_C.any():
         return np.zeros(())
@@ -163,6 +200,15 @@ def offload_transfer_s(layouts: LayoutColumns, workload: Workload, machine: Mach
     moved = share * workload.frozen_matrix_bytes * (2.0 + trained_share(workload))
     once = moved / machine.physics.host_link_bytes_per_s
     return np.asarray(layouts.are_weights_away_C * once * layouts.accumulation_C)
+
+
+def paged_transfer_s(
+    layouts: LayoutColumns, workload: Workload, machine: Machine, busy_s_C: Floats
+) -> Floats:
+    """Paged optimizer values on the host link; updates in the backward pass hide them."""
+    once_s_C = paged_bytes(layouts, workload) / machine.physics.host_link_bytes_per_s
+    hidden_s_C = BACKWARD * busy_s_C * workload.updates_in_backward
+    return np.asarray(np.maximum(0.0, once_s_C - hidden_s_C))
 
 
 def runtime_exchange_s(
@@ -261,15 +307,40 @@ PartsOf: TypeAlias = Callable[[LayoutColumns], StepParts]
 
 def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
     """All parts for each candidate, by formula."""
+    if workload.software.framework is Framework.FSDP:
+        layouts = replace(layouts, zero_stage_C=fsdp_exchange_stage(layouts))
+    if not workload.software.crossing_s:
+        return _alike_parts(layouts, workload, machine)
+    plain = replace(workload, software=replace(workload.software, crossing_s=0.0))
+    crosses_C = (layouts.pipeline_C > 1) & (layouts.world_C > machine.gpus_per_node)
+    far, near = (_alike_parts(layouts, one, machine) for one in (workload, plain))
+    return StepParts(
+        **{x: np.where(crosses_C, getattr(far, x), getattr(near, x)) for x in PART_NAMES}
+    )
+
+
+def _alike_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StepParts:
+    """Parts if pipelines of all rows cross nodes, or none of them does."""
     kernels = Roofline(workload=workload, machine=machine)
+    schedule = workload.software.schedule
 
     def of(columns: LayoutColumns) -> StepParts:
         def exchange(busy_s_C: Floats) -> Iterator[Floats]:
-            yield gradient_exchange_s(columns, workload, machine, busy_s_C)
+            exchanged = gradient_exchange_s(columns, workload, machine, busy_s_C)
+            if schedule.copies > 1:
+                exchanged = exchanged * np.where(columns.pipeline_C > 1, schedule.copies, 1)
+            yield exchanged
             yield offload_transfer_s(columns, workload, machine)
+            passes_s_C = ((1.0 - BACKWARD) * busy_s_C, BACKWARD * busy_s_C)
+            yield activation_transfer_s(columns, workload, machine, passes_s_C)
+            if workload.optimizer.is_paged:
+                yield paged_transfer_s(columns, workload, machine, busy_s_C)
 
         sends = _stage_sends(columns, workload, machine)
-        parts = _combine(columns, kernels, exchange, sends=sends)
+        balanced = workload.software.balanced_stages
+        parts = _combine(columns, kernels, exchange, sends=sends, is_balanced=balanced)
+        waits_s_C = parts.step_s_C * straggling(columns, machine)
+        parts = replace(parts, communication_s_C=parts.communication_s_C + waits_s_C)
         return replace(parts, frozen_s_C=frozen_passes_s(columns, workload, machine))
 
     return _recomputed_in_part(layouts.in_sequences(workload), kernels.layers, of)
@@ -353,17 +424,6 @@ def _recomputed_in_part(layouts: LayoutColumns, layers: int, parts_of: PartsOf) 
     )
 
 
-def between(share: Floats, whole_s: Floats, none_s: Floats) -> Floats:
-    """Seconds if a share of the layers recomputes, from seconds if all and none do."""
-    return np.asarray(share * whole_s + (1.0 - share) * none_s)
-
-
-def recomputed_share(recomputed_C: Ints, pipeline_C: Ints, layers: int) -> Floats:
-    """Part of a stage's layers that full recomputation covers."""
-    stage = np.maximum(layers / pipeline_C, 1.0)
-    return np.asarray(np.clip(recomputed_C / stage, 0.0, 1.0))
-
-
 def _combine(
     layouts: LayoutColumns,
     kernels: KernelTimes,
@@ -371,6 +431,7 @@ def _combine(
     *,
     sends: StageSends,
     shares: RankShares | None = None,
+    is_balanced: bool = False,
 ) -> StepParts:
     """Combine kernels, the schedule of micro-batches, and exchanges into one step.
 
@@ -382,6 +443,7 @@ def _combine(
         sends: between the stages.
         shares: parts of a profiled model's pieces; None if stages have layers and times know
             ranks.
+        is_balanced: stages take as long, with the head or without it.
     """
     inner, which = distinct(layouts)
     layer, layers = kernels.inner_times(inner), kernels.layers
@@ -395,6 +457,7 @@ def _combine(
             slowest_s_C=None if layer.slowest_s_U is None else layer.slowest_s_U[which],
             after_s_C=None if layer.after_s_U is None else layer.after_s_U[which],
             fullest_C=None if shares is None else shares.slowest_C,
+            is_balanced=is_balanced,
         ),
         first_s_C=first,
         last_s_C=last,
@@ -423,11 +486,9 @@ def _combine(
 
 
 def _stage_sends(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StageSends:
-    """Activations of one micro-batch go to the next stage, cut over tensor-parallel ranks.
-
-    Source: Narayanan et al. 2021, section 4.1, scatter and gather.
-    """
+    """Activations go to the next stage, cut over tensor ranks (Narayanan et al. 2021, 4.1)."""
     ranks = layouts.context_C * layouts.tensor_C
     tokens = layouts.micro_batch_C * workload.sequence_length / ranks
     sent = np.asarray(tokens * workload.architecture.hidden * workload.precision.value_bytes)
-    return StageSends.between(layouts.pipeline_C, layouts.stage_ranks_C, machine, sent)
+    sends = StageSends.between(layouts.pipeline_C, layouts.stage_ranks_C, machine, sent)
+    return replace(sends, schedule=workload.software.schedule)

@@ -5,8 +5,9 @@ Shapes: B = blocks of a profiled model, S = stages, C = candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,6 +22,17 @@ from autoconf_launch.core import (
     even_pipeline_split,
 )
 
+from ..layers import (
+    attends,
+    attention_weights,
+    crosses,
+    expert_layers,
+    has_mixer,
+    indexer_norms,
+    perceptron_weights,
+    router_weights,
+    uniform_parts,
+)
 from ..space import LEFT_OUT, OFFLOAD_EXTRAS, Bools, CandidateTable, Floats, Ints
 from .layout_columns import FULL, NONE, RECOMPUTE_CODES, LayoutColumns
 
@@ -103,28 +115,27 @@ def active_parameters(architecture: Architecture) -> int:
     if experts is None:
         return total
     idle = experts.count - experts.per_token
-    return total - expert_layers(architecture) * idle * _mlp(architecture, experts.ffn)
+    return total - expert_layers(architecture) * idle * _expert(architecture, experts)
 
 
-def expert_layers(architecture: Architecture) -> int:
-    """Layers that have experts; each ``every``-th one after the first dense ones."""
-    experts = architecture.experts
-    if experts is None:
-        return 0
-    return (architecture.layers - experts.first_dense) // experts.every
-
-
+@lru_cache(maxsize=256)
 def model_weights(architecture: Architecture) -> ModelWeights:
     """Weights by place."""
     a = architecture
     table = a.vocabulary * a.hidden
     sparse, plain = _layer(a, sparse=True), _layer(a, sparse=False)
-    dense = a.experts.first_dense if a.experts else 0
+    dense = a.experts.first_dense if a.experts and not a.kinds else 0
     repeated = a.layers - dense
-    mean, spare = _mean(sparse, plain, repeated, expert_layers(a)) if a.experts else (plain, 0)
+    with_experts = expert_layers(a)
+    parts = [(with_experts, sparse), (repeated - with_experts, plain)]
+    if a.kinds:
+        kinds = uniform_parts(a)
+        parts = [(one.layers, _layer(one, sparse=one.experts is not None)) for one in kinds]
+    mean, spare = mean_layer(parts, repeated) if a.experts or a.kinds else (plain, 0)
+    front = parameters(a.front) if a.front else 0
     last_norms = (2 if a.encoder_layers else 1) * _norm(a) if a.causal else 0
     return ModelWeights(
-        embedding=table + a.positions * a.hidden + a.other_parameters,
+        embedding=table + a.positions * a.hidden + a.other_parameters + front,
         head=(0 if a.tied_embeddings else table) + last_norms,
         tied_head=table if a.tied_embeddings else 0,
         encoder=_layer(a, sparse=False, crossed=False),
@@ -138,26 +149,31 @@ def model_weights(architecture: Architecture) -> ModelWeights:
 
 
 def _layer(a: Architecture, *, sparse: bool, crossed: bool = True) -> LayerWeights:
-    cross = bool(a.encoder_layers) and crossed
-    attentions = 2 if cross else 1
+    attentions = 2 if crosses(a) and crossed else 1
     experts = a.experts if sparse else None
     shared = experts.shared * _mlp(a, experts.ffn) if experts else _mlp(a, a.ffn)
-    routed = experts.count * _mlp(a, experts.ffn) if experts else 0
-    router = experts.count * a.hidden if experts else 0
-    biases = (attentions + 1) * a.hidden if a.biases and not experts else 0
+    routed = experts.count * _expert(a, experts) if experts else 0
+    router = router_weights(a, experts) if experts else 0
+    parts = attentions * has_mixer(a) + (experts is not None or a.ffn > 0)
+    biases = parts * a.hidden if a.biases and not experts else 0
     return LayerWeights(
-        attention=attentions * _attention(a),
-        mlp=shared,
+        attention=a.streams * attentions * _attention(a),
+        mlp=a.streams * shared,
         experts=routed,
-        whole=(attentions + 1) * _norm(a) + router + biases + a.other_layer_parameters,
+        whole=a.streams * (parts * _norm(a) + biases) + router + a.other_layer_parameters,
     )
 
 
 def _attention(a: Architecture) -> int:
     """Projections and the biases that are split with them; norms on both latents."""
+    matrices = attention_weights(a)
+    if not attends(a):
+        return matrices
+    if a.indexer is not None:
+        matrices += indexer_norms(a.indexer)
     if (latent := a.latent) is not None:
-        return attention_weights(a) + (latent.query_rank or 0) + latent.key_value_rank
-    return attention_weights(a) + ((a.heads + 2 * a.kv_heads) * a.head if a.biases else 0)
+        return matrices + (latent.query_rank or 0) + latent.key_value_rank
+    return matrices + ((a.heads + 2 * a.kv_heads) * a.head if a.biases else 0)
 
 
 def _mlp(a: Architecture, ffn: int) -> int:
@@ -165,90 +181,25 @@ def _mlp(a: Architecture, ffn: int) -> int:
     return perceptron_weights(a, ffn) + ((2 if a.gated else 1) * ffn if a.biases else 0)
 
 
+def _expert(a: Architecture, experts: Experts) -> int:
+    return _mlp(replace(a, hidden=experts.width or a.hidden), experts.ffn)
+
+
 def _norm(a: Architecture) -> int:
     """LayerNorm has a weight and a bias, RMSNorm only a weight."""
     return (2 if a.biases else 1) * a.hidden
 
 
-def _mean(
-    sparse: LayerWeights, plain: LayerWeights, layers: int, with_experts: int
-) -> tuple[LayerWeights, int]:
-    """The mean of layers with and without experts, and the total loss by rounding it."""
+def mean_layer(parts: Sequence[tuple[int, LayerWeights]], layers: int) -> tuple[LayerWeights, int]:
+    """The mean of some layers of each kind, and the total loss by rounding it."""
 
-    def mean(one: int, other: int) -> int:
-        return (one * with_experts + other * (layers - with_experts)) // layers
+    def mean(name: str) -> int:
+        return sum(int(getattr(one, name)) * count for count, one in parts) // layers
 
-    both = LayerWeights(
-        attention=mean(sparse.attention, plain.attention),
-        mlp=mean(sparse.mlp, plain.mlp),
-        experts=mean(sparse.experts, plain.experts),
-        whole=mean(sparse.whole, plain.whole),
-    )
-    exact = sparse.total * with_experts + plain.total * (layers - with_experts)
-    return both, exact - layers * both.total
-
-
-def attention_kinds(model: Architecture) -> tuple[tuple[float, Architecture], ...]:
-    """Shares of the layers that attend alike, and a model of only such layers."""
-    if not model.full_every or (model.window is None and model.state is None):
-        return ((1.0, model),)
-    full = replace(model, window=None, state=None, full_every=0)
-    share = 1.0 / model.full_every
-    return ((share, full), (1.0 - share, replace(model, full_every=0)))
-
-
-def attention_weights(model: Architecture) -> int:
-    """Projections of one layer, or the mean of all kinds of layers."""
-    kinds = attention_kinds(model)
-    if model.state is None or len(kinds) > 1:
-        return round(sum(share * _attention_weights(one) for share, one in kinds))
-    return _attention_weights(model)
-
-
-def _attention_weights(model: Architecture) -> int:
-    """Latent attention as in DeepSeek-V2 (2024), section 2.1; a state's as in ``StateMixer``."""
-    if (state := model.state) is not None:
-        ends = model.hidden * (2 * state.keys + 3 * state.values + 2 * state.value_heads)
-        inside = state.convolution * (2 * state.keys + state.values) + 2 * state.value_heads
-        return ends + inside + state.value_head
-    if (latent := model.latent) is None:
-        wide, keys = model.heads * model.head, model.kv_heads * model.head
-        return model.hidden * (2 * wide + 2 * keys)
-    query_width = model.heads * (model.head + latent.rope_head)
-    if latent.query_rank is None:
-        query = model.hidden * query_width
-    else:
-        query = latent.query_rank * (model.hidden + query_width)
-    down = model.hidden * (latent.key_value_rank + latent.rope_head)
-    up = latent.key_value_rank * model.heads * (model.head + latent.value_head)
-    return query + down + up + model.heads * latent.value_head * model.hidden
-
-
-def perceptron_weights(model: Architecture, ffn: int) -> int:
-    """Weights of an MLP."""
-    return (3 if model.gated else 2) * model.hidden * ffn
-
-
-def dense_layer_weights(model: Architecture) -> int:
-    """Weights of a layer without experts, norms and biases."""
-    return attention_weights(model) + perceptron_weights(model, model.ffn)
-
-
-def expert_weights(model: Architecture, experts: Experts) -> int:
-    """All routed experts of one layer."""
-    return experts.count * perceptron_weights(model, experts.ffn)
-
-
-def shared_weights(model: Architecture, experts: Experts) -> int:
-    """Weights for every token in a layer with experts: attention, shared experts, router."""
-    shared = experts.shared * perceptron_weights(model, experts.ffn)
-    return attention_weights(model) + shared + experts.count * model.hidden
-
-
-def largest_matrix(model: Architecture) -> int:
-    """Weights of the widest matrix of a layer."""
-    ffn = model.experts.ffn if model.experts else model.ffn
-    return model.hidden * max(ffn, model.ffn, model.heads * model.head)
+    names = ("attention", "mlp", "experts", "whole")
+    every = LayerWeights(**{name: mean(name) for name in names})
+    exact = sum(one.total * count for count, one in parts)
+    return every, exact - layers * every.total
 
 
 def layer_matrices(weights: ModelWeights) -> ModelWeights:
@@ -257,16 +208,6 @@ def layer_matrices(weights: ModelWeights) -> ModelWeights:
         replace(layer, whole=0) for layer in (weights.encoder, weights.dense, weights.repeated)
     )
     return replace(weights.in_layers(), encoder=encoder, dense=dense, repeated=repeated)
-
-
-def all_layers(model: Architecture) -> int:
-    """Layers of encoder and decoder. A decoder's cross attention counts as a third of one."""
-    return model.layers + model.encoder_layers
-
-
-def embedding_weights(model: Architecture) -> int:
-    """Weights of one matrix of the vocabulary, and of learned positions."""
-    return (model.vocabulary + model.positions) * model.hidden
 
 
 def repeated_names(spec: ModelSpec) -> frozenset[str]:
@@ -477,3 +418,82 @@ def fsdp_gathered_bytes(
     is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
     gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes
     return np.asarray(np.where(columns.zero_stage_C < 2, casts_bytes, gathered + reduced_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``fixed + each * x``, neither of them negative."""
+
+    fixed: float
+    each: float
+
+    def at(self, x_C: Ints | Floats) -> Floats:
+        """Values at several places."""
+        return np.asarray(self.fixed + self.each * x_C, np.float64)
+
+
+def fit_line(points: Sequence[tuple[int, float]]) -> Line:
+    """Least squares with both parts kept at zero or above.
+
+    A single place gives a line through the origin.
+    """
+    x, y = np.array(points, dtype=np.float64).T
+    through_origin = Line(0.0, float(x @ y / (x @ x)))
+    if len(set(x)) < 2:
+        return through_origin
+    from_mean = x - x.mean()
+    each = float(from_mean @ y / (from_mean @ from_mean))
+    fixed = float(y.mean() - each * x.mean())
+    if each < 0:
+        return Line(float(y.mean()), 0.0)
+    return Line(fixed, each) if fixed >= 0 else through_origin
+
+
+_NOTHING = Line(0.0, 0.0)
+SECOND_MICRO_BATCH = "accumulation"
+"""The traced phase of a micro-batch whose gradients are added to earlier gradients."""
+
+
+def activation_line(
+    spec: ModelSpec, *, rest_bytes: float, gradient_bytes: float, logits: Line
+) -> Line:
+    """Bytes at the fullest moment without recomputation, over the samples of a micro-batch.
+
+    Traced peaks are preferred to measured bytes, these to the sum over blocks; NaN if none is
+    known. The fixed part does not depend on samples, such as weights that autocast has cast.
+
+    Args:
+        spec: the model.
+        rest_bytes: weights and optimizer state of the unsharded model, which traced peaks
+            include.
+        gradient_bytes: its gradients, which the phases after "forward" include too.
+        logits: bytes that are counted separately but are in the peaks of these phases.
+    """
+    if spec.traced_peaks:
+        lines = [
+            _beyond(_phase(spec, phase), rest_bytes)
+            if phase == "forward"
+            else _beyond(_phase(spec, phase), rest_bytes + gradient_bytes, logits)
+            for phase in _full_phases(spec)
+        ]
+        return Line(max(line.fixed for line in lines), max(line.each for line in lines))
+    measured = [(t.micro_batch, float(t.activation_bytes)) for t in spec.timings]
+    if any(seen for _, seen in measured):
+        return fit_line(measured)
+    return Line(0.0, spec.activation_bytes_per_sample or np.nan)
+
+
+def _full_phases(spec: ModelSpec) -> list[str]:
+    """Phases with all gradients: a second micro-batch if one was traced."""
+    phases = dict.fromkeys(peak.phase for peak in spec.traced_peaks)
+    return [SECOND_MICRO_BATCH] if SECOND_MICRO_BATCH in phases else [*phases]
+
+
+def _phase(spec: ModelSpec, phase: str) -> Line:
+    return fit_line(
+        [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
+    )
+
+
+def _beyond(line: Line, fixed: float, apart: Line = _NOTHING) -> Line:
+    return Line(max(0.0, line.fixed - fixed), max(0.0, line.each - apart.each))

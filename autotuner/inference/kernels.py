@@ -21,15 +21,17 @@ from ..cost import (
     InnerLayouts,
     Kernels,
     Machine,
-    Product,
     StageSends,
+    link_s,
+    ring_s,
+)
+from ..layers import (
+    Product,
     attention_kinds,
     attention_products,
     expert_layers,
     expert_products,
-    link_s,
     mlp_products,
-    ring_s,
 )
 from ..space import Floats, Ints
 from .engines import EngineHabits

@@ -14,9 +14,11 @@ from ..cost import (
     LayoutColumns,
     MemoryParts,
     Stages,
-    attention_kinds,
     local_weights,
     model_weights,
+)
+from ..layers import (
+    attention_kinds,
 )
 from ..space import Floats, Ints
 from .engines import EngineHabits

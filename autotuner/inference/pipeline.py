@@ -15,11 +15,13 @@ from ..cost import (
     Machine,
     MemoryParts,
     Stack,
-    attention_kinds,
     attention_times,
-    expert_layers,
     layer_times,
     stacks,
+)
+from ..layers import (
+    attention_kinds,
+    expert_layers,
 )
 from ..space import CandidateTable, Floats
 from .engines import EngineHabits

@@ -95,6 +95,11 @@ def why_no_generation(generation: Generation) -> str | None:
             f"{model.name} is an encoder and generates no text; name a decoder, such as "
             "llama3.1-8b, or an encoder-decoder, such as t5-3b."
         )
+    if model.kinds or model.indexer or model.front or model.tokens:
+        return (
+            f"{model.name} has several kinds of layers or reads images or sound, so only its "
+            "training is predicted; name a model of equal layers, such as llama3.1-8b."
+        )
     longest = generation.prompt_tokens + generation.output_tokens
     if model.encoder_layers:
         longest = max(longest, generation.input_tokens)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..cost import SENT, Machine, has_rails
+from ..cost import SENT, Machine, crossed_rails, has_rails
 from ..space import Floats, Ints
 from .kinds import MachineKind
 
@@ -64,7 +64,7 @@ class StagePlaces:
 
 def cards_bytes_per_s(machine: Machine) -> float:
     """Rate of all cards of one node together."""
-    reached = machine.physics.network_fraction * machine.network_quality
+    reached = machine.physics.network_fraction * machine.fabric.rate
     return machine.node_network_bytes_per_s * reached
 
 
@@ -85,8 +85,8 @@ def place_stages(
     rings_OSN = (here_OSN > 0) & crosses_OS[:, :, None]
     card_OSN = rings_OSN * (rings_OSN.sum(axis=1) * nodes.card_s_ON)[:, None, :]
     railed_ON = np.array([has_rails(kind.machine) for kind in kinds])[order_ON]
-    crossed = kinds[0].machine.physics.crossed_rails
-    rails_OSN = card_OSN * np.where(railed_ON, 1.0 / crossed, 1.0)[:, None, :]
+    crossed_ON = np.array([crossed_rails(kind.machine) for kind in kinds])[order_ON]
+    rails_OSN = card_OSN * np.where(railed_ON, 1.0 / crossed_ON, 1.0)[:, None, :]
     send_s_OB, cards_s_O = nodes.sends_s(stages, stage_ranks)
     mine_ONK = order_ON[:, :, None] == np.arange(len(kinds))
     return StagePlaces(

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..cost import all_layers, memory_bytes, verdict
+from ..cost import (
+    memory_bytes,
+    verdict,
+)
+from ..layers import (
+    all_layers,
+)
 from ..planner import Plan, Planned, StagePlan, plan_only_by, tightest_stage
 from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted, sorted_orders

@@ -25,7 +25,6 @@ from ..cost import (
     ALL_REDUCE,
     GATHER,
     GATHERED_MATRICES,
-    GRADIENT_BYTES,
     MOST_HIDDEN,
     InnerLayouts,
     InnerTimes,
@@ -33,10 +32,8 @@ from ..cost import (
     Physics,
     Roofline,
     Stack,
-    all_layers,
     beyond_backward_s,
     distinct,
-    embedding_weights,
     exposed_s,
     frozen_passes_s,
     has_flat_gathers,
@@ -49,6 +46,10 @@ from ..cost import (
     stacks,
     trained_share,
     update_traffic_bytes,
+)
+from ..layers import (
+    all_layers,
+    embedding_weights,
 )
 from ..space import Bools, Floats, Ints
 from .kinds import MachineKind, with_measured
@@ -329,7 +330,7 @@ def _reductions_s(
     """
     x, work = rows.columns, rows.workload
     passes = reduction_passes(x)
-    each = trained_share(work) * GRADIENT_BYTES
+    each = trained_share(work) * work.software.reduced_bytes
     even = all_layers(work.architecture) / weights_RS.shape[1]
     usual = (weights_RS + even * layer_weights_R[:, None]) * each
     line, start = rows.ring_lines(usual, ALL_REDUCE)
@@ -366,10 +367,11 @@ def _outside_s(rows: StageRows) -> Floats:
 
 def _tied_s(rows: StageRows) -> Floats:
     """The first and the last stage sum the gradients of the embeddings that they share."""
-    x, model = rows.columns, rows.workload.architecture
+    x, work = rows.columns, rows.workload
+    model = work.architecture
     if not model.tied_embeddings or rows.places.ranks_OSK.shape[1] == 1:
         return np.zeros(len(x))
-    words = embedding_weights(model) * trained_share(rows.workload) * GRADIENT_BYTES
+    words = embedding_weights(model) * trained_share(work) * work.software.reduced_bytes
     latency = ALL_REDUCE * rows.physics.network_latency_s
     both = ALL_REDUCE * ring_share(np.array([2]))
     return np.asarray(both * words / x.tensor_C * rows.places.tied_s_O[rows.place_R] + latency)

@@ -28,7 +28,7 @@ from .search import (
     plan,
     tightest_stage,
 )
-from .trainer_choice import choose_trainer, trainer_rules
+from .trainer_choice import choose_trainer, schedule_rules, trainer_rules
 from .usable_rows import (
     NearestChange,
     leading,

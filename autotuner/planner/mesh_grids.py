@@ -17,13 +17,24 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Degrees, Offload, Recompute, divisors
 
-from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutColumns, LayoutRule
+from ..cost import (
+    ALL_LAYERS,
+    OFFLOAD_CODES,
+    RECOMPUTE_CODES,
+    RULES,
+    LayoutColumns,
+    LayoutRule,
+    can_cut,
+)
 from ..space import Bools, Ints
 
 Mesh: TypeAlias = tuple[int, int, int, int, int]
 OFFLOAD, SEQUENCE, RECOMPUTE, ZERO, MICRO, MESH = range(6)
 _AXES = 6
 _QUARTERS = 4
+_MOST_UNEVEN = 4
+"""Most virtual stages of unequal layers to look at, as published; more shorten the step less than
+they lengthen the search."""
 PLAN_RULES: tuple[LayoutRule, ...] = (
     *RULES,
     LayoutRule(
@@ -36,6 +47,10 @@ PLAN_RULES: tuple[LayoutRule, ...] = (
 )
 """In the order of their checks: the rules of every layout, and that ZeRO on one rank is a
 duplicate."""
+
+
+_STATES_AWAY = (Offload.NONE, Offload.OPTIMIZER, Offload.PARAMETERS)
+"""Kinds of offload that a question considers if it names none."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +94,7 @@ def _grid(
     kind, layers, exists = _recompute_columns(
         a.layers + a.encoder_layers, group.pipeline_M, degrees
     )
-    offload = [OFFLOAD_CODES[one] for one in degrees.offload or Offload]
+    offload = [OFFLOAD_CODES[one] for one in degrees.offload or _STATES_AWAY]
     sequence = degrees.sequence_parallel or (False, True)
     micro_C = _on(MICRO, micro)
     columns = LayoutColumns(
@@ -204,8 +219,8 @@ def meshes(
 ) -> Iterator[Meshes]:
     """All that obey ``world = data x tensor x pipeline x context`` and divide the global batch.
 
-    Virtual stages are those that divide the layers of a stage, embedding and head counted as two
-    more layers or not; expert ranks are divisors of the experts.
+    Virtual stages are those that divide the layers, embedding and head counted as two more layers
+    or not, or nearly so; expert ranks are divisors of the experts.
     """
     for data in divisors(world):
         if global_batch % data:
@@ -244,8 +259,7 @@ def _virtual(layers: int, pipeline: int) -> tuple[int, ...]:
     """Virtual stages that a pipeline's stages can be cut into; 1 is always among them."""
     if pipeline == 1 or pipeline > layers:
         return (1,)
-    cuts = {1}
-    for pieces in (layers, layers + 2):
-        if pieces % pipeline == 0:
-            cuts |= set(divisors(pieces // pipeline))
-    return tuple(sorted(cuts))
+    cuts = np.arange(2, (layers + 2) // pipeline + 1)
+    pieces = pipeline * cuts
+    few = (cuts <= _MOST_UNEVEN) | (layers % pieces == 0) | ((layers + 2) % pieces == 0)
+    return (1, *cuts[can_cut(layers, pieces) & few].tolist())

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Offload
+from autoconf_launch.core import Architecture
 
-from ..cost import ALL_LAYERS, OFFLOAD_CODES, Keep, LayoutColumns, LayoutRule
+from ..cost import ALL_LAYERS, Keep, LayoutColumns, LayoutRule
 from ..space import Bools
 
 
@@ -22,6 +22,7 @@ def _rule(
 def _tensor(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
     """Decoders with rotary positions have a plan in transformers."""
     has_plan = a.causal and not a.positions and not a.encoder_layers and a.latent is None
+    has_plan = has_plan and not a.kinds and a.front is None
     return np.asarray(((x.tensor_C == 1) | has_plan) & (a.kv_heads % x.tensor_C == 0))
 
 
@@ -30,7 +31,13 @@ RUNTIME_RULES = (
         "runtime_offload",
         "offload_C",
         "offload",
-        lambda x, a, _: x.offload_C == OFFLOAD_CODES[Offload.NONE],
+        lambda x, a, _: ~x.are_states_away_C,
+    ),
+    _rule(
+        "runtime_activations",
+        "offload_C",
+        "offload",
+        lambda x, a, _: ~x.are_activations_away_C,
     ),
     _rule("runtime_tensor", "tensor_C", "tp", _tensor),
     # an encoder-decoder passes more than one hidden state from block to block

@@ -13,16 +13,20 @@ from typing import Any
 from autoconf_launch.autotuner.cost import AUTO_TRAINER
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
+    Dispatcher,
     Experts,
     FrozenPart,
+    GradientSum,
     LatentAttention,
+    Loss,
     Offload,
     Precision,
     Recompute,
     StateMixer,
+    States,
     WeightFormat,
 )
-from autoconf_launch.tuning_spaces import TRAINER_NAMES
+from autoconf_launch.tuning_spaces import SCHEDULES, TRAINER_NAMES, fabric_names
 
 from .parameters import VerbQuestion, parameter, question
 from .units import (
@@ -90,7 +94,9 @@ PRECISIONS = tuple(precision.value for precision in Precision)
 HABITS_GROUP = "what is trained, and how"
 TRAINER = choice("trainer", TRAINER_NAMES)
 PRECISION = choice("precision", PRECISIONS)
+DISPATCHERS = tuple(dispatcher.value for dispatcher in Dispatcher)
 CLUSTER = ValueUnit(metavar="C")
+FABRIC = ValueUnit(metavar="FABRIC", known=fabric_names())
 _CLUSTERS = replace(CLUSTER, action="append", refuse=refuse_other_than_texts)
 SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
 _CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
@@ -132,8 +138,26 @@ class TrainingQuestion(Modelled):
     """A training and its machines."""
 
     cluster: str | list[str] | tuple[str, ...] = parameter("training", _CLUSTER_ABOUT, CLUSTER)
-    seq: int = parameter("training", SEQUENCE_ABOUT, SEQUENCE)
+    seq: int | None = parameter(
+        "training",
+        f"{SEQUENCE_ABOUT}; default: the tokens of an image or a sound, if the model reads these",
+        SEQUENCE,
+        default=None,
+    )
+    images: int | None = parameter(
+        "training",
+        "of each sample, for a model with a vision tower; default 1",
+        whole(1, 1 << 16, "N"),
+        default=None,
+    )
     global_batch: int = parameter("training", "samples per optimizer step", whole(1, MOST, "B"))
+    fabric: str | None = parameter(
+        "training",
+        f"network between nodes: {', '.join(fabric_names())}, or another ratio N:1; default: the "
+        "cluster file's, or nonblocking",
+        FABRIC,
+        default=None,
+    )
     memory_bytes: int | None = parameter(
         "training",
         "memory of each GPU that may be used, such as 70GB; default: all that it has",
@@ -150,11 +174,49 @@ class TrainingQuestion(Modelled):
         choice("optimizer", OPTIMIZER_STATES),
         default="adamw",
     )
+    states: States | str | None = parameter(
+        HABITS_GROUP,
+        f"formats of weights, gradients and moments: {_names(States)}; default: the trainer's",
+        choice("states", States),
+        default=None,
+    )
+    gradients: GradientSum | str | None = parameter(
+        HABITS_GROUP,
+        f"format in which gradients are summed: {_names(GradientSum)}; default: the trainer's",
+        choice("gradients", GradientSum, "FORMAT"),
+        default=None,
+    )
+    update_in_backward: bool = parameter(
+        HABITS_GROUP,
+        "each weight is updated in the backward pass, which then frees its gradient",
+        ON,
+        default=False,
+    )
+    loss: Loss | str | None = parameter(
+        HABITS_GROUP,
+        "logits at once: whole, chunked (the loss in pieces), fused (the head too); default: the "
+        "trainer's",
+        choice("loss", Loss),
+        default=None,
+    )
     trainer: str = parameter(
         HABITS_GROUP,
         f"framework whose rules apply: {', '.join(TRAINER_NAMES)}; default {AUTO_TRAINER}",
         TRAINER,
         default=AUTO_TRAINER,
+    )
+    dispatcher: Dispatcher | str | None = parameter(
+        HABITS_GROUP,
+        f"library that sends tokens to their experts: {', '.join(DISPATCHERS)}; default: the "
+        "trainer's",
+        choice("dispatcher", DISPATCHERS),
+        default=None,
+    )
+    schedule: str = parameter(
+        HABITS_GROUP,
+        f"order of the micro-batches in a pipeline: {', '.join(SCHEDULES)}; default 1f1b",
+        choice("schedule", SCHEDULES),
+        default="1f1b",
     )
     lora_rank: int | None = parameter(
         HABITS_GROUP, "train adapters of this rank", whole(1, 1 << 16, "R"), default=None

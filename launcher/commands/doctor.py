@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from autoconf_launch.core import ClusterSpec, HardwareError, RawConfig
 
 from ..asked import read_flags
@@ -20,7 +18,7 @@ from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
 from ..plan import LaunchPlan
 from ..report import (
     blocked_text,
-    cluster_document,
+    cluster_file,
     doctor_document,
     doctor_lines,
     problems,
@@ -55,11 +53,11 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     cluster = find_cluster(request, notes.append)
     texts = [note.text for note in notes if isinstance(note, Note)]
     yield from (f"autoconf-launch: {text}" for text in (pod_text(), *texts) if text)
-    if flags.save:
+    if flags.save and not flags.measure_gpu:
         require_gpus(cluster)
-    checks = measure_hosts(request, cluster)
+    checks = measure_hosts(request, cluster, kernels=flags.measure_gpu)
     if flags.save:
-        text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)
+        text = cluster_file(cluster, checks)
         save_file(flags.save, lambda file: file.write(text), "--save")
     if flags.json:
         yield json.dumps(doctor_document(cluster, checks), indent=2)
@@ -69,8 +67,10 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
         raise HardwareError(f"{count} of the checks found something wrong.")
 
 
-def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
-    """Launch the checks on every slot and read what they print.
+def measure_hosts(
+    request: LaunchRequest, cluster: ClusterSpec, *, kernels: bool = False
+) -> HostChecks:
+    """Launch the checks on every slot, with its kernels if wanted, and read what they print.
 
     Raises:
         HardwareError: a host does not reach a port of another one, or a rank failed; its last
@@ -80,7 +80,7 @@ def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
         tempfile.TemporaryDirectory(prefix=".autoconf-launch-", dir=Path.cwd()) as folder,
         tempfile.NamedTemporaryFile(prefix=".autoconf-launch-doctor-", dir=Path.cwd()) as sign,
     ):
-        arguments = (sign.name, str(len(cluster.nodes)))
+        arguments = (sign.name, str(len(cluster.nodes)), *["kernels"] * kernels)
         rendered = Rendered(config=RawConfig({}), script_args=arguments)
         plan = _safely(replace(plan_launch(request, cluster, rendered), folder=folder))
         code = run_to_end(plan, engine_for(request, cluster))

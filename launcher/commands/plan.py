@@ -16,10 +16,12 @@ from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.autotuner.space import RECOMPUTE_LAYERS
 from autoconf_launch.core import (
+    Architecture,
     Candidate,
     ConfigError,
     Layout,
     NothingFeasibleError,
+    even_pipeline_split,
 )
 from autoconf_launch.tuning_spaces import cluster_template
 
@@ -257,7 +259,8 @@ def _optimum_of(answer: PlanAnswer, row: Planned) -> Optimum:
 
     Megatron-LM gets them by the order of its jobs; other frameworks get the slots.
     """
-    optimum = _optimum(answer.request, answer.layout(row), row.recompute_layers)
+    layout = _with_pieces(answer.layout(row), answer.workload.model)
+    optimum = _optimum(answer.request, layout, row.recompute_layers)
     if not row.order:
         return optimum
     kinds = answer.cluster.kinds
@@ -272,6 +275,15 @@ def _optimum_of(answer: PlanAnswer, row: Planned) -> Optimum:
     return replace(optimum, nodes=len(nodes), job=job)
 
 
+def _with_pieces(layout: Layout, model: object) -> Layout:
+    """The layout with the layers of each virtual stage if these differ."""
+    if layout.virtual_pipeline == 1 or not isinstance(model, Architecture):
+        return layout
+    pieces = layout.pipeline_parallel * layout.virtual_pipeline
+    split = even_pipeline_split(model.layers + model.encoder_layers, pieces)
+    return layout if len(set(split)) == 1 else replace(layout, pipeline_split=split)
+
+
 def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
     workload = request.training.workload
     some = () if layers == ALL_LAYERS else ((RECOMPUTE_LAYERS, layers),)
@@ -283,5 +295,6 @@ def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
         precision=workload.precision,
         sequence_length=workload.sequence_length,
         optimizer=workload.optimizer.name,
+        states=workload.states,
         plan_only=None if rule is None else RULES_IN_WORDS[rule],
     )

@@ -7,11 +7,13 @@ fields of ``ModelParallelConfig`` and ``TransformerConfig`` of megatron-core 0.1
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from autoconf_launch.autotuner.space import LayoutValue
-from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.core import ConfigError, Recompute, States
 
 from ..script import ScriptSource
 from ..spelling import (
@@ -75,6 +77,11 @@ MEGATRON_FSDP = "--use-megatron-fsdp"
 SHARDING = "--data-parallel-sharding-strategy"
 SHARDINGS = {2: "optim_grads", 3: "optim_grads_params"}
 OPTIMIZER_OFFLOAD = "--optimizer-cpu-offload"
+_HALF_MOMENTS = ("--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype", "bf16")
+STATES: Mapping[States | None, tuple[str, ...]] = MappingProxyType(
+    {States.BF16_MOMENTS: ("--use-precision-aware-optimizer", *_HALF_MOMENTS)}
+)
+"""Arguments for formats of states (megatron/training/arguments.py)."""
 
 
 _DISTRIBUTED = Argument((DISTRIBUTED_OPTIMIZER,), switch=True)
@@ -179,6 +186,8 @@ class SplitWords(Spelled):
             inputs = place.drop(inputs)
         if not isinstance(value, tuple) or len(set(value)) == 1:
             return inputs
+        if len(value) > _stages(inputs):  # a layout of virtual stages says their number, too
+            return _LAYOUT.put(_LAYERS_EACH.drop(_STAGES.drop(inputs)), layout_text(value))
         first, *middle, last = value
         if len(set(middle)) == 1:
             return _LAST.put(_FIRST.put(inputs, first), last)

@@ -86,6 +86,7 @@ OFF_IN_TRIALS = (
 )
 """Keys of the file that are set to false if it has them, with the keys above."""
 OFFLOAD = "training.enable_cpu_offload"
+DTYPE = "training.dtype"
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
 INTERLEAVED = "Interleaved1F1B"
 

@@ -35,8 +35,10 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     cluster_of_document,
+    fabric,
     known_accelerator,
     machine,
+    node_machine,
     parse_cluster,
     preset,
     preset_names,
@@ -87,6 +89,21 @@ def choose_cluster(text: str) -> ClusterSpec:
         raise ConfigError(f"{path}: {error}") from error
 
 
+def on_fabric(cluster: ClusterSpec, name: str | None) -> ClusterSpec:
+    """The cluster with the network of a flag between its nodes; None leaves its own.
+
+    Raises:
+        ConfigError: the network is unknown.
+    """
+    if name is None:
+        return cluster
+    try:
+        fabric(name)
+    except ConfigError as error:
+        raise ConfigError(f"--fabric: {error}") from error
+    return ClusterSpec(nodes=tuple(replace(node, fabric=name) for node in cluster.nodes))
+
+
 def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
     """Bytes that a rank may use: its GPU's memory, or less.
 
@@ -111,16 +128,7 @@ def machine_of(cluster: ClusterSpec) -> Machine:
     if not has_rates(cluster):
         unrated = unrated_machine(node.devices[0].name, len(node.devices))
         return replace(unrated, host_memory_bytes=node.host_memory_bytes)
-    usual = machine(
-        node.devices[0].name,
-        gpus_per_node=len(node.devices),
-        network_bytes_per_s=node.network_bytes_per_s,
-    )
-    if node.host_memory_bytes is not None:
-        usual = replace(usual, host_memory_bytes=node.host_memory_bytes)
-    if node.link_bytes_per_s is None:
-        return usual
-    return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))
+    return node_machine(node)
 
 
 def one_node(node: Node) -> ClusterSpec:
@@ -129,9 +137,10 @@ def one_node(node: Node) -> ClusterSpec:
 
 
 def has_rates(cluster: ClusterSpec) -> bool:
-    """True if our tables have the rates of all its GPUs; this machine's GPU may be missing."""
-    names = {device.name for device in cluster.devices}
-    return is_cpu(cluster) or all(known_accelerator(name) for name in names)
+    """True if our tables or its file have the rates of all its GPUs; a local one may be new."""
+    return is_cpu(cluster) or all(
+        kind.node.gpu_rates is not None or known_accelerator(kind.gpu) for kind in cluster.kinds
+    )
 
 
 def require_rates(cluster: ClusterSpec) -> None:
@@ -143,8 +152,8 @@ def require_rates(cluster: ClusterSpec) -> None:
     if not has_rates(cluster):
         raise HardwareError(
             f"This machine's GPU, {cluster.devices[0].name}, is not in our table, so its step "
-            "times are unknown; fit answers from its memory. To rank layouts, describe it as the "
-            "nearest GPU with its own memory_gib in a file (plan --cluster-template)."
+            "times are unknown; fit answers from its memory. To rank layouts, measure it with "
+            "doctor --measure-gpu --save FILE, and give that file as --cluster."
         )
 
 
@@ -207,13 +216,19 @@ def whole_node(node: Node) -> Node:
     """The node, or a default node around a single GPU."""
     if len(node.devices) > 1:
         return node
-    return nodes_like(node, 1, machine(node.devices[0].name).gpus_per_node).nodes[0]
+    name = node.devices[0].name
+    if not known_accelerator(name):
+        return node
+    return nodes_like(node, 1, machine(name).gpus_per_node).nodes[0]
 
 
 def larger_clusters(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
     """Doubled GPUs, again and again: a single node up to its default size, then more nodes."""
     node, nodes, gpus = cluster.nodes[0], len(cluster.nodes), len(cluster.nodes[0].devices)
-    usual = machine(node.devices[0].name).gpus_per_node
+    known = known_accelerator(node.devices[0].name)
+    usual = machine(known).gpus_per_node if known else gpus
+    if known is None and node.network_bytes_per_s is None:
+        return  # its file does not say how such nodes are joined
     for _ in range(_MOST_DOUBLINGS):
         if nodes == 1 and 2 * gpus <= usual:
             gpus *= 2
@@ -250,15 +265,17 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
 def proposal_step_s(
     cluster: ClusterSpec, proposals: Sequence[Proposal]
 ) -> tuple[float | None, ...]:
-    """Seconds for each proposal of one workload; None for clusters whose nodes differ."""
+    """Seconds for each proposal; None for clusters whose nodes differ."""
     if not proposals or not cluster.are_nodes_equal:
         return (None,) * len(proposals)
-    nodes = machine_of(cluster)
-    columns = LayoutColumns.from_layouts(
-        [one.layout for one in proposals], [one.recompute_layers for one in proposals]
-    )
-    found = estimate(columns, proposals[0].workload, nodes)
-    return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
+    nodes, seconds = machine_of(cluster), np.full(len(proposals), np.nan)
+    for workload in {one.workload for one in proposals}:
+        rows = [i for i, one in enumerate(proposals) if one.workload == workload]
+        columns = LayoutColumns.from_layouts(
+            [proposals[i].layout for i in rows], [proposals[i].recompute_layers for i in rows]
+        )
+        seconds[rows] = estimate(columns, workload, nodes).step_s_C
+    return tuple(float(s) if np.isfinite(s) else None for s in seconds)
 
 
 def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:
@@ -343,6 +360,8 @@ def check_workload(workload: Workload, cluster: ClusterSpec) -> None:
             "trained; give --lora-rank, such as 16, or omit --weights."
         )
     model, tokens = workload.model, workload.sequence_length
+    if isinstance(model, Architecture) and model.encoder_layers:
+        tokens = workload.decoder_sequence_length or tokens
     if isinstance(model, Architecture) and 0 < model.positions < tokens:
         raise ConfigError(
             f"{model.name} has {model.positions:,} learned positions, so a sequence of "

@@ -18,7 +18,6 @@ from autoconf_launch.autotuner.cost import (
     Remedy,
     TrainerChoice,
     Verdict,
-    all_layers,
     broken_rule,
     can_split_sequence,
     estimate,
@@ -27,15 +26,21 @@ from autoconf_launch.autotuner.cost import (
     remedies,
     verdict,
 )
+from autoconf_launch.autotuner.layers import (
+    all_layers,
+)
 from autoconf_launch.autotuner.mixed import given_stages
 from autoconf_launch.autotuner.planner import (
     PLAN_RULES,
     Limits,
     Question,
     StagePlan,
+    StepBand,
     Training,
     plan,
+    schedule_rules,
     tightest_stage,
+    time_band,
 )
 from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import (
@@ -44,8 +49,10 @@ from autoconf_launch.core import (
     Degrees,
     Layout,
     Offload,
+    Workload,
     even_pipeline_split,
 )
+from autoconf_launch.tuning_spaces import known_accelerator
 
 from ..machine import is_cpu
 from .clusters import (
@@ -54,6 +61,7 @@ from .clusters import (
     larger_clusters,
     layout_format_gains,
     machine_of,
+    one_node,
     proposal_step_s,
 )
 from .parts import machine_kinds
@@ -123,6 +131,7 @@ class FitAnswer:
             a split.
         gains: formats in which products that run in fp32 would be faster.
         script: name of the script whose model is known by its pieces.
+        bands: error bands of the step on GPUs that the cluster file describes.
     """
 
     cluster: ClusterSpec
@@ -139,6 +148,7 @@ class FitAnswer:
     by_stages: StageFits | None = None
     gains: tuple[FormatGain, ...] = ()
     script: str = ""
+    bands: tuple[StepBand, ...] = ()
 
 
 def fit_answer(request: FitRequest) -> FitAnswer:
@@ -150,6 +160,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     training = request.training
     check_workload(training.workload, training.cluster)
     layers = request.recompute_layers
+    _check_schedule(training.workload, _layout(request))
     training = trainer_of_layout(
         training, lambda one: _layout(replace(request, training=one)), layers
     )
@@ -157,8 +168,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
     asked = Proposal(layout=_layout(request), workload=workload, recompute_layers=layers)
     columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
-    sequence = workload.sequence_length
-    if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
+    if why := broken_rule(asked.layout, columns, workload.architecture, workload.sequence_length):
         raise ConfigError(f"{why}.")
     predicted, seconds = estimate(columns, workload, cluster), partial(proposal_step_s, cluster)
     host, stages = _host_memory(predicted, training), None
@@ -180,7 +190,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
             host_bytes=cluster.least_host_memory_bytes,
         )
         rules, splits = rules_of(training), has_sequence(training)
-        found = remedies(asked, limits, seconds, rules, splits=splits)
+        has = training.abilities
+        found = remedies(asked, limits, seconds, rules, splits=splits, has=has)
     return FitAnswer(
         cluster=cluster,
         trainer=training.trainer,
@@ -195,6 +206,32 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         smallest=smallest_cluster(training) if looks_further and not found else None,
         by_stages=stages,
         gains=layout_format_gains(training, asked) if stages is None else (),
+        bands=_described_bands(cluster, asked) if step_s is not None else (),
+    )
+
+
+def _check_schedule(workload: Workload, layout: Layout) -> None:
+    """Check that the pipeline's schedule can run a layout."""
+    rules, columns = (
+        schedule_rules(workload.software.schedule),
+        LayoutColumns.from_layouts([layout]),
+    )
+    model, sequence = workload.architecture, workload.sequence_length
+    if why := broken_rule(layout, columns, model, sequence, rules):
+        raise ConfigError(f"{why}.")
+
+
+def _described_bands(cluster: ClusterSpec, asked: Proposal) -> tuple[StepBand, ...]:
+    """Error bands of a step on each kind of GPU that only the cluster's file describes."""
+    gpus = [
+        machine_of(one_node(kind.node)).accelerator
+        for kind in cluster.kinds
+        if kind.node.gpu_rates is not None
+    ]
+    return tuple(
+        time_band(asked.workload, asked.layout, gpu.name, assumed=gpu.assumed)
+        for gpu in gpus
+        if not known_accelerator(gpu.name)
     )
 
 

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from autoconf_launch.tuning_spaces import (
     contradiction,
     from_hugging_face,
     is_hugging_face,
+    is_known_tower,
     is_known_type,
     known_model,
     named_model,
@@ -98,8 +99,13 @@ def hugging_face_model(config: RawConfig, path: Path) -> Architecture:
     Raises:
         ConfigError: a part or form of it is not modelled, or a size is missing.
     """
-    if is_known_type(config) or other_parts(config.to_dict()):
+    document = config.to_dict()
+    if is_known_type(config) or is_known_tower(document) or other_parts(document):
         return from_hugging_face(_as_tied(config, path), str(path))
+    if (made := document.get("_class_name")) is not None and "model_type" not in document:
+        raise ConfigError(
+            f"{path}: _class_name is {made!r}, which is not modelled; {nearest_type(str(made))}"
+        )
     return _by_usual_names(config, path)
 
 
@@ -324,14 +330,15 @@ def _model_by_name(text: str) -> Architecture:
 
 
 def _build_architecture(shapes: Mapping[str, Any], name: str) -> Architecture:
-    """``experts``, ``latent`` and ``state`` are values already, so they pass by."""
-    experts, latent, state = (shapes.get(name) for name in ("experts", "latent", "state"))
-    numbers = {k: v for k, v in shapes.items() if k not in ("experts", "latent", "state")}
+    """Parts that are values already pass by."""
+    parts: dict[str, Any] = {k: v for k, v in shapes.items() if is_dataclass(v)}
+    parts["kinds"] = shapes.get("kinds", ())
+    numbers = {k: v for k, v in shapes.items() if k not in parts}
     try:
         found = build_architecture(name, numbers)
     except DecodeError as error:
         raise ConfigError(f"Model {name}: {error}.") from error
-    found = replace(found, experts=experts, latent=latent, state=state)
+    found = replace(found, **parts)
     if wrong := contradiction(found):
         raise ConfigError(f"Model {name}: {wrong}.")
     return found

@@ -30,6 +30,7 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
+    Layout,
     NodeKind,
     Workload,
     pareto_front,
@@ -87,9 +88,14 @@ class RankedParts:
         return next((row for row in self.every if row.counts == counts), None)
 
     def band(self, row: Planned) -> StepBand:
-        gpus = sorted({self.question.kinds[kind].machine.accelerator.name for kind in row.order})
-        bands = [time_band(self.question.workload, row.layout, gpu) for gpu in gpus]
+        kinds = [self.question.kinds[kind] for kind in sorted(set(row.order))]
+        bands = [_kind_band(self.question, row.layout, kind) for kind in kinds]
         return max(bands, key=lambda band: band.error)
+
+
+def _kind_band(question: MixedQuestion, layout: Layout, kind: MachineKind) -> StepBand:
+    gpu = kind.machine.accelerator
+    return time_band(question.workload, layout, gpu.name, assumed=gpu.assumed)
 
 
 def rank_parts(
@@ -223,8 +229,7 @@ def _sensitivity(
     if not ranked:
         return None
     kinds, layout = question.kinds, ranked[0].layout
-    gpus = {kind.machine.accelerator.name for kind in kinds}
-    band = max(time_band(question.workload, layout, gpu).error for gpu in gpus)
+    band = max(_kind_band(question, layout, kind).error for kind in kinds)
     is_priced = all(kind.usd_per_hour is not None for kind in kinds)
     ranges = [
         price_range(every, choice, kinds, number) for number in range(len(kinds)) if is_priced
@@ -256,7 +261,16 @@ def machine_kinds(
     Args:
         training: cluster, and memory of a GPU if a flag bounds it.
         prices: price of each kind.
+
+    Raises:
+        ConfigError: the pipeline's schedule is not 1F1B.
     """
+    schedule = training.workload.software.schedule
+    if not schedule.interleaves:
+        raise ConfigError(
+            f"--schedule {schedule.name} is for equal nodes and even stages, but this cluster or "
+            "its stages differ; omit it."
+        )
     bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
     return tuple(
         _machine_kind(kind, price, bound)

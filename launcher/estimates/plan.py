@@ -123,11 +123,14 @@ class PlanAnswer:
             return [self.parts.band(one) for one in rows]
         if self.question is None:
             return [StepBand(error=EAGER_BAND) for _ in rows]
-        training, found = self.question.training, dict[tuple[Offload, float], StepBand]()
-        for one in rows:
-            if (key := (one.layout.offload, one.narrowing)) not in found:
+        training, found = self.question.training, dict[tuple[Offload, bool, float], StepBand]()
+        keys = [
+            (one.layout.offload, one.layout.pipeline_parallel > 1, one.narrowing) for one in rows
+        ]
+        for key, one in zip(keys, rows, strict=True):
+            if key not in found:
                 found[key] = planned_band(training, one)
-        return [found[one.layout.offload, one.narrowing] for one in rows]
+        return [found[key] for key in keys]
 
     def states(self, rows: Sequence[Planned]) -> list[RowState]:
         if self.script:
@@ -217,6 +220,10 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
     )
     found = plan_usable_first(question)
+    can_offload = Offload.ACTIVATIONS in request.training.abilities.offload
+    if can_offload and not (found.fit or keeps_states):
+        question = replace(question, degrees=Degrees(offload=tuple(Offload)))
+        found = plan_usable_first(question)
     answer = PlanAnswer(
         request=request,
         prices=prices,

@@ -26,9 +26,9 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     equal_nodes,
-    machine,
     model_names,
     named_model,
+    node_machine,
     predefined_searches,
     usual_of,
 )
@@ -125,7 +125,7 @@ def _given_cluster(request: RecommendQuestion, text: str) -> ChosenCluster:
 
 
 def _datasheet_gb(spec: ClusterSpec) -> float:
-    return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / GIB
+    return node_machine(spec.nodes[0]).accelerator.memory_bytes / GIB
 
 
 def _assumed_cluster(request: RecommendQuestion) -> ChosenCluster:

@@ -8,18 +8,28 @@ from typing import Any
 
 from autoconf_launch.core import (
     ALL_LAYERS,
+    Architecture,
     ConfigError,
     Degrees,
+    Dispatcher,
     FrozenPart,
+    GradientSum,
     Layout,
+    Loss,
     Offload,
     Optimizer,
     Precision,
     Software,
+    States,
     WeightFormat,
     Workload,
 )
-from autoconf_launch.tuning_spaces import known_accelerator, preset, unknown_gpu
+from autoconf_launch.tuning_spaces import (
+    SCHEDULES,
+    known_accelerator,
+    preset,
+    unknown_gpu,
+)
 
 from ..asked import (
     FitCommand,
@@ -34,7 +44,7 @@ from ..asked import (
     read_flags,
     with_known_flags,
 )
-from .clusters import choose_cluster, limit_memory
+from .clusters import choose_cluster, limit_memory, on_fabric
 from .models import model_of_flags
 from .requests import TIME_LIMIT_S, FitRequest, PlanRequest, TrainingRequest
 from .trainers import with_trainer
@@ -139,17 +149,25 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         _require_no_model(asked.model, shapes)
     elif screen.time_limit is not None:
         raise ConfigError("--time-limit is for the script after --, but none is given; omit it.")
-    cluster = choose_cluster(cluster_text)
+    cluster = on_fabric(choose_cluster(cluster_text), asked.fabric)
+    model = None if of_script else model_of_flags(asked.model, shapes)
     workload = Workload(
-        model=None if of_script else model_of_flags(asked.model, shapes),
-        sequence_length=asked.seq,
+        model=model,
+        sequence_length=_sequence(asked.seq, model),
+        decoder_sequence_length=_written(asked.seq, model),
+        images=_images(asked.images, model),
         global_batch=asked.global_batch,
         precision=Precision(asked.precision),
         optimizer=Optimizer.from_name(asked.optimizer),
         lora_rank=asked.lora_rank,
         weight_format=WeightFormat(asked.weights) if asked.weights else None,
         frozen=frozenset(map(FrozenPart, asked.freeze)),
-        software=Software(compiled=asked.compile),
+        dispatcher=Dispatcher(asked.dispatcher) if asked.dispatcher else None,
+        software=Software(compiled=asked.compile, schedule=SCHEDULES[asked.schedule]),
+        states=States(asked.states) if asked.states else None,
+        gradients=GradientSum(asked.gradients) if asked.gradients else None,
+        loss=Loss(asked.loss) if asked.loss else None,
+        updates_in_backward=asked.update_in_backward,
     )
     return TrainingRequest(
         workload=workload,
@@ -160,6 +178,44 @@ def _training(asked: TrainingQuestion, cluster_text: str, *, of_script: bool) ->
         json=screen.json,
         given=asked.given,
     )
+
+
+def _sequence(given: int | None, model: Architecture | None) -> int:
+    """Tokens of a sample: as many as asked, or as the model always reads.
+
+    Raises:
+        ConfigError: neither says how many.
+    """
+    if model is None:
+        return given or 1
+    tokens = given or model.tokens
+    if tokens is None:
+        raise ConfigError(
+            f"--seq is missing, and {model.name} reads samples of any length; give the tokens of "
+            "one, such as --seq 4096."
+        )
+    if model.encoder_layers and model.tokens is not None and tokens > model.tokens:
+        raise ConfigError(
+            f"--seq is {tokens}, but {model.name} reads at most {model.tokens} tokens of sound; "
+            "give fewer, or omit it."
+        )
+    return tokens
+
+
+def _written(given: int | None, model: Architecture | None) -> int | None:
+    """Tokens that a decoder writes behind an encoder of sound: as many as it has positions."""
+    if model is None or not model.encoder_layers or model.tokens is None:
+        return None
+    return min(model.positions, given or model.tokens)
+
+
+def _images(given: int | None, model: Architecture | None) -> int:
+    if given is not None and (model is None or model.front is None):
+        name = "the script" if model is None else model.name
+        raise ConfigError(
+            f"--images is {given}, but {name} has no vision tower that is known; omit it."
+        )
+    return given or 1
 
 
 def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:

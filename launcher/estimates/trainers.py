@@ -25,6 +25,7 @@ from autoconf_launch.autotuner.planner import (
     lighter_trainings,
     nearest_changes,
     plan_only_by,
+    schedule_rules,
     shorter_trainings,
     trainer_rules,
 )
@@ -37,8 +38,11 @@ from autoconf_launch.core import (
     ConfigError,
     Framework,
     Layout,
+    Loss,
     Optimizer,
     Precision,
+    Software,
+    States,
     Workload,
 )
 from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
@@ -60,7 +64,7 @@ UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
 UNKNOWN_MODEL = "runtime_model"
 """The rule on models whose splittable parts are unknown."""
-_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
+_NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.knob == "offload_C")
 """Layouts of a kind that no published run has."""
 
 
@@ -126,8 +130,10 @@ def _trainers_with(workload: Workload) -> list[str]:
 
 
 def rules_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
-    """Layouts that the trainer has."""
-    return trainer_rules(training.abilities)
+    """Layouts that the trainer and its pipeline schedule have."""
+    workload = training.workload
+    of_trainer = trainer_rules(training.abilities, in_backward=workload.updates_in_backward)
+    return (*of_trainer, *schedule_rules(workload.software.schedule))
 
 
 def usual_training(
@@ -304,15 +310,22 @@ def changes_to_use(
             yield from _changes_that_fit(question, training, fits=found.are_all_apart)
     is_whole = workload.trains_all
     if is_whole and not trains_here(workload) and not _runs_elsewhere(training):
-        plain = workload
-        if not _has_precision(workload):
-            plain = replace(plain, precision=Precision.BF16)
-        if not _has_optimizer(workload):
-            plain = replace(plain, optimizer=Optimizer.from_name("adamw"))
-        for changed, ours in _with_workload(question, training, plain):
+        for changed, ours in _with_workload(question, training, _as_ours(workload)):
             larger = _larger(ours, training.cluster)
             for one in nearest_changes((ours,), larger)[:1]:
                 yield changed, one
+
+
+def _as_ours(workload: Workload) -> Workload:
+    """The training with a precision, an optimizer and a schedule of our runtime."""
+    if not _has_precision(workload):
+        workload = replace(workload, precision=Precision.BF16)
+    if not _has_optimizer(workload):
+        workload = replace(workload, optimizer=Optimizer.from_name("adamw"))
+    if not _has_schedule(workload):
+        software = replace(workload.software, schedule=Software().schedule)
+        workload = replace(workload, software=software)
+    return workload
 
 
 def _changes_that_fit(
@@ -401,8 +414,15 @@ def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
 
 
 def trains_here(workload: Workload) -> bool:
-    """True if our runtime has the training's precision and optimizer; it has no adapters."""
-    return _has_precision(workload) and _has_optimizer(workload) and workload.trains_all
+    """True if our runtime has the formats, optimizer, loss and schedule, and all is trained."""
+    has_states = workload.states in (None, States.FP32) and workload.gradients is None
+    has_loss = workload.loss in (None, Loss.WHOLE) and not workload.updates_in_backward
+    known = (_has_precision, _has_optimizer, _has_schedule)
+    return has_states and has_loss and workload.trains_all and all(has(workload) for has in known)
+
+
+def _has_schedule(workload: Workload) -> bool:
+    return workload.software.schedule.name in TRAINERS["native"].abilities.schedules
 
 
 def _has_precision(workload: Workload) -> bool:
@@ -436,9 +456,8 @@ def trainer_of_layout(
     def first_lack(one: TrainingRequest) -> LayoutRule | None:
         columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
         model, sequence = one.workload.architecture, one.workload.sequence_length
-        return next(
-            (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
-        )
+        rules = trainer_rules(one.abilities)
+        return next((x for x in rules if not x.keep(columns, model, sequence).all()), None)
 
     if lay_out(training).micro_batch_split and not has_uneven(training):
         raise ConfigError(
@@ -471,6 +490,13 @@ def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
         place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
         place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
         return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule.name == "trainer_activations":
+        return "offloads activations only without --pp and --recompute"
+    if rule.name == "trainer_in_backward":
+        return f"has no --{rule.flag} with {layout.accumulation} micro-batches a step; valid: 1"
+    if rule.name == "trainer_layout":
+        pieces = f"--pp {layout.pipeline_parallel} --vpp {layout.virtual_pipeline}"
+        return f"has only virtual stages of equal layers, which {pieces} are not"
     if rule.name in ("trainer_offload", "trainer_recompute"):
         kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
         words = sorted(str(getattr(one, "value", one)) for one in kinds)

@@ -116,9 +116,8 @@ def _verifying(
 
 def log_band(training: Training, layout: Layout) -> float:
     """Logarithm that nine of ten steps of a layout are within, without measured runs."""
-    return math.log1p(
-        time_band(training.workload, layout, training.machine.accelerator.name).error
-    )
+    gpu = training.machine.accelerator
+    return math.log1p(time_band(training.workload, layout, gpu.name, assumed=gpu.assumed).error)
 
 
 def verify_plan(question: Question, found: Plan, asked: RealRuns) -> Verifying | None:
@@ -175,6 +174,7 @@ def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
         precision=workload.precision,
         sequence_length=workload.sequence_length,
         optimizer=workload.optimizer.name,
+        states=workload.states,
         plan_only=plan_only_rule(layout, ALL_LAYERS, workload),
     )
     command = run_command(optimum, workload, RUN_STEPS)

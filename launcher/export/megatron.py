@@ -396,6 +396,7 @@ def _layout_arguments(optimum: Optimum) -> Exported:
     if layout.offload is Offload.OPTIMIZER:
         more.append(names.OPTIMIZER_OFFLOAD)
         page.mark_done("offload")
+    more += names.STATES.get(optimum.states, ())
     if optimum.precision in HALVES:
         more.append(f"--{optimum.precision.value}")
     if optimum.sequence_length:

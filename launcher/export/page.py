@@ -23,6 +23,7 @@ from autoconf_launch.core import (
     Precision,
     RawConfig,
     Recompute,
+    States,
     Workload,
     nearest_known,
     visible,
@@ -65,6 +66,7 @@ class Optimum:
     precision: Precision | None = None
     sequence_length: int | None = None
     optimizer: str | None = None
+    states: States | None = None
     plan_only: str | None = None
     job: NodeJob | None = None
     training: Pretraining | None = None

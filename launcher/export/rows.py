@@ -141,6 +141,7 @@ def pretraining_base(model: Architecture, sequence: int) -> dict[str, Any] | Non
     It builds GPT-2's, Llama's and Mixtral's classes of transformers.
     """
     plain = not (model.encoder_layers or model.latent or model.state or model.window)
+    plain = plain and not (model.kinds or model.front)
     known = plain and model.causal and not model.predictions
     if not known or model.vocabulary < _LEAST_VOCABULARY:
         return None
@@ -186,6 +187,7 @@ def _is_megatrons(workload: Workload) -> bool:
     has_plain_experts = experts is None or not (experts.shared or experts.first_dense)
     is_decoder = model.causal and not model.encoder_layers
     is_known = not (model.latent or model.state or model.window or model.predictions)
+    is_known = is_known and not (model.kinds or model.front)
     has_habits = workload.software.framework is Framework.MEGATRON
     is_plain = is_decoder and is_known and has_plain_experts
     return is_plain and has_habits and not workload.trains_adapters

@@ -27,6 +27,7 @@ from autoconf_launch.core import (
     Offload,
     Precision,
     RawConfig,
+    States,
 )
 
 from ..dialects import TorchtitanDialect
@@ -347,6 +348,8 @@ def torchtitan(optimum: Optimum) -> Exported:
     page.say(_path(names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
     if layout.offload is Offload.PARAMETERS:
         page.say(_path(names.OFFLOAD), True, "offload")
+    if optimum.states is States.BF16:
+        page.say(_path(names.DTYPE), "bfloat16")
     _say_stage(page)
     for knob, name in names.TITAN_DEGREES.items():
         page.say(_path(name), getattr(layout, knob), knob)

@@ -16,9 +16,12 @@ from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
     TASK_VARIABLE,
     ConfigError,
+    Framework,
     Offload,
     Optimizer,
     Recompute,
+    Software,
+    States,
 )
 from autoconf_launch.tuning_spaces import trainer
 
@@ -49,6 +52,7 @@ _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
     *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
     *("--flash-attention", "--trainer", "--tokens", "--objective", "--gpus-needed"),
+    *("--states", "--gradients", "--update-in-backward", "--loss"),
 )
 
 
@@ -252,6 +256,13 @@ def _fit_of(asked: FitRequest, script: TracedScript, accumulation: int) -> FitRe
     return replace(asked, training=training, layout=layout, is_zero_open=False)
 
 
+def _states(script: TracedScript, software: Software) -> States | None:
+    """Formats of a torch trainer's states by the script's weights; else the trainer's."""
+    if software.framework is not Framework.FSDP:
+        return software.states
+    return States.BF16 if script.found.model.parameter_bytes_each == 2 else States.FP32
+
+
 def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> TrainingRequest:
     given, found, own = asked.given, script.found, asked.workload
     length = found.model.sequence_length or 1
@@ -269,9 +280,7 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         if "--optimizer" in given
         else Optimizer.from_name(script.optimizer),
         software=replace(
-            software,
-            compiled=own.software.compiled,
-            weight_bytes=found.model.parameter_bytes_each,
+            software, compiled=own.software.compiled, states=_states(script, software)
         ),
         beside=script.beside,
         frozen_passes=script.frozen_passes,

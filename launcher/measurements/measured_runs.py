@@ -21,12 +21,14 @@ from autoconf_launch.autotuner.cost import (
     Physics,
     active_parameters,
     computes_in,
-    dense_layer_weights,
-    embedding_weights,
     estimate,
     kernel_traits,
     peak_flops_per_s,
     trained_share,
+)
+from autoconf_launch.autotuner.layers import (
+    dense_layer_weights,
+    embedding_weights,
 )
 from autoconf_launch.autotuner.mixed import GivenStages, MachineKind, given_stages
 from autoconf_launch.autotuner.planner import choose_trainer
@@ -43,6 +45,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     CHECKED,
+    fabric,
+    fabric_names,
     known_accelerator,
     machine,
     named_model,
@@ -65,11 +69,13 @@ _SOURCES = (
     ("pytorch/torchtitan", "torchtitan"),
     ("pytorch/torchtune", "torchtune"),
     ("NVIDIA/NeMo", "nemo"),
+    ("NVIDIA-NeMo/Automodel", "automodel"),
     ("NVIDIA-NeMo/", "nemo"),
     ("NVIDIA/dgxc-benchmarking", "nemo-2025"),
     ("MooreThreads/SimuMax", "megatron"),
-    ("huggingface/nanotron", "megatron"),
-    ("HF nanotron", "megatron"),
+    ("huggingface/nanotron", "nanotron"),
+    ("HF nanotron", "nanotron"),
+    ("InternLM/InternEvo", "internevo"),
     ("arXiv:2104.04473", "megatron-2021"),
 )
 """Published tables by their sources, and the code that each one ran; the first that matches."""
@@ -78,8 +84,8 @@ _GRAPHED = "26.06"
 """NVIDIA's release from which on ``nemo`` is as ``trainers`` has it."""
 _ANY_GPU = "A100-SXM-80GB"
 _MOST_OVER_DENSE = 1.6
-_OMNI_PATH = 0.45
-_ETHERNET = 0.4
+_ETHERNET = "ethernet"
+_NONBLOCKING = "nonblocking"
 _HALF_CARD = 0.5
 """Share of an Ethernet card that nodes of different instance types reach between them, in and out.
 
@@ -143,25 +149,24 @@ def network_bytes_per_s(interconnect: str, gpus_per_node: int) -> float | None:
     return found
 
 
-def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
-    """Share of the cards' rate that collectives reach, relative to InfiniBand or RoCE.
-
-    Omni-Path moves data by the host; below 100 Gb/s for a whole node it is Ethernet with TCP.
-    """
-    if "omni-path" in interconnect.lower():
-        return _OMNI_PATH
-    return _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else 1.0
+def named_fabric(interconnect: str, node_bytes_per_s: float) -> str:
+    """The network that a text names; below 100 Gb/s for a whole node it is Ethernet with TCP."""
+    names = [name for name in fabric_names() if re.search(rf"\b{name}\b", interconnect.lower())]
+    usual = _ETHERNET if node_bytes_per_s < _FAST_BYTES_PER_S else _NONBLOCKING
+    return next(iter(names), usual)
 
 
 @cache  # tables have few shapes and many rows
 def nearest_architecture(shape: RowShape) -> Architecture:
     """The model that comes nearest to its published number of parameters.
 
-    A table does not say whether the MLP is gated and the embeddings are tied.
+    Few tables say whether the MLP is gated and the embeddings are tied.
     """
     if (known := shape.known or _known_model(shape)) is not None:
         return known
-    made = [_architecture(shape, gated, tied) for gated in (False, True) for tied in (True, False)]
+    gates = (False, True) if shape.gated is None else (shape.gated,)
+    ties = (True, False) if shape.tied is None else (shape.tied,)
+    made = [_architecture(shape, gated, tied) for gated in gates for tied in ties]
     if shape.params_b is None:
         return made[0]
     return min(made, key=lambda one: abs(_weights(one) - (shape.params_b or 0.0) * 1e9))
@@ -223,18 +228,19 @@ def trainer_of(one: PublishedRow) -> str:
 def workload_of(one: PublishedRow) -> Workload:
     """The row's training, with the habits of its training code for empty columns."""
     usual = trainer(trainer_of(one)).apply_to(_plain_workload(one))
-    software = replace(usual.software, async_tensor=bool(one.async_tensor))
-    return replace(usual, software=software)
+    if one.async_tensor is None:
+        return usual
+    return replace(usual, software=replace(usual.software, async_tensor=one.async_tensor))
 
 
 def _plain_workload(one: PublishedRow) -> Workload:
-    plain = Workload(
+    return replace(
+        one.training,
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
     )
-    return plain.of_adapters() if is_lora(one) else plain
 
 
 def row_layout(one: PublishedRow) -> Layout:
@@ -242,11 +248,6 @@ def row_layout(one: PublishedRow) -> Layout:
     if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
         return one.layout
     return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
-
-
-def is_lora(one: PublishedRow) -> bool:
-    """True if only adapters are trained, which a table says only in the model's name."""
-    return "lora" in one.shape.name.lower()
 
 
 def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> bool:
@@ -259,7 +260,7 @@ def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> b
     tables = 1 if model.tied_embeddings else 2
     weights = active_parameters(model) - tables * embedding_weights(model)
     tokens = one.global_batch * (one.shape.seq or 0)
-    flops = (4.0 if "lora" in one.shape.name.lower() else 6.0) * weights * tokens
+    flops = (4.0 if one.training.trains_adapters else 6.0) * weights * tokens
     peak = max(gpu.half_flops_per_s, peak_flops_per_s(gpu, one.precision))
     return one.step_time_s < flops / one.gpus / peak
 
@@ -287,15 +288,20 @@ def runs_of(
             continue
         network = network_bytes_per_s(one.interconnect, place.gpus_per_node)
         if network:
-            place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)
-            place = replace(place, network_quality=network_quality(one.interconnect, network))
+            place = machine(
+                one.gpu,
+                gpus_per_node=node,
+                network_bytes_per_s=network,
+                fabric_name=named_fabric(one.interconnect, network),
+            )
         grouped.setdefault((_model_key(workload_of(one)), place), []).append(i)
     return tuple(_run(measurements, rows, place) for (_, place), rows in grouped.items()), reasons
 
 
 def _model_key(workload: Workload) -> tuple[object, ...]:
     w = workload
-    return w.architecture, w.sequence_length, trained_share(w), *kernel_traits(w)
+    recipe = (w.optimizer, w.weight_format, w.updates_in_backward)
+    return w.architecture, w.sequence_length, trained_share(w), *recipe, *kernel_traits(w)
 
 
 def _run(measurements: Sequence[PublishedRow], rows: Sequence[int], place: Machine) -> MeasuredRun:
@@ -343,7 +349,7 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
     grouped: dict[tuple[object, ...], list[int]] = {}
     for i in rows:
         one = measurements[i]
-        key = (one.shape, trainer_of(one), one.precision, one.compiled)
+        key = (one.shape, trainer_of(one), one.precision, one.compiled, one.training)
         grouped.setdefault(key, []).append(i)
     for same in grouped.values():
         layouts = [row_layout(measurements[i]) for i in same]
@@ -375,7 +381,7 @@ def with_recompute(measurements: Sequence[PublishedRow]) -> tuple[PublishedRow, 
 
 def _leaves_recompute_open(one: PublishedRow) -> bool:
     name = known_accelerator(one.gpu)
-    is_open = "recompute" in one.assumed and one.step_time_s is not None
+    is_open = "recompute" in one.assumed and not one.out_of_memory
     return is_open and name is not None and not name.startswith(_OFFLOADING)
 
 
@@ -437,8 +443,9 @@ def _machine_kind(one: PublishedRow, some: NamedGpus, physics: Physics) -> Machi
     alone = replace(one, gpu=some.gpu, interconnect=some.interconnect, step_time_s=None)
     run = runs_of([alone])[0][0]
     nodes = replace(run.machine, physics=physics)
-    if nodes.network_quality == _ETHERNET:
-        nodes = replace(nodes, network_quality=_HALF_CARD / physics.network_fraction)
+    if nodes.fabric == fabric(_ETHERNET):
+        slow = replace(nodes.fabric, rate=_HALF_CARD / physics.network_fraction)
+        nodes = replace(nodes, fabric=slow)
     return MachineKind(
         name=some.gpu,
         machine=nodes,

@@ -16,8 +16,10 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.core import (
     ConfigError,
     Layout,
+    Offload,
     Precision,
     Recompute,
+    Workload,
     nearest_known,
 )
 from autoconf_launch.tuning_spaces import TRAINERS
@@ -25,12 +27,18 @@ from autoconf_launch.tuning_spaces import TRAINERS
 from ..input_file import input_text
 from .row_shape import (
     EXPERT_COLUMNS,
+    KIND_COLUMNS,
     MODEL_COLUMNS,
+    RECIPE_COLUMNS,
     PartialShape,
     RowError,
     RowShape,
     read_shape,
+    row_choice,
+    row_enum,
+    row_flag,
     row_number,
+    row_training,
     row_whole,
     row_whole_or_none,
     why_unknown,
@@ -47,7 +55,8 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 _WHAT_RAN = ("model", "gpu", "n_gpus")
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
 COLUMNS = ("model", "seq", "gpu", "n_gpus", *_DEGREES, "step_time_s")
-"""Columns that every table needs; the model's shapes may follow from its name."""
+"""Columns that every table needs; the model's shapes may follow from its name, and a table of
+memory only has ``mem_gb`` in place of the times."""
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 _PRECISIONS = {
     **{one.value.replace("_", "-"): one for one in Precision},
@@ -66,12 +75,16 @@ READ_COLUMNS = frozenset(
         *(name for name, _ in DEFAULTS),
         *("gpus_per_node", "compile", "async_tp", "precision", "cp", "ep"),
         *EXPERT_COLUMNS,
+        *RECIPE_COLUMNS,
+        *KIND_COLUMNS,
+        "offload",
         "kv_heads",
         "params_b",
         "arch",
         "mem_gb",
         "source",
         "trainer",
+        "dispatcher",
         "note",
     }
 )
@@ -92,8 +105,9 @@ class PublishedRow:
 
     Attributes:
         accumulation: fractional if the micro-batch does not divide a rank's batch.
-        step_time_s: duration of a step in seconds; None for a run that failed.
+        step_time_s: duration of a step in seconds; None for a run that failed or was not timed.
         memory_gb: peak memory; None if it is not given.
+        training: by the columns on states, loss and adapters, without a model.
         trainer: the column of that name; None if it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
     """
@@ -116,6 +130,7 @@ class PublishedRow:
     note: str
     source: str
     trainer: str | None
+    training: Workload
     assumed: tuple[str, ...]
 
     @property
@@ -166,14 +181,15 @@ def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
         accumulation=accumulation,
         global_batch=row_whole(cell, "gbs"),
         precision=_precision(cell.get("precision", "")),
-        compiled=_flag(cell, "compile"),
-        async_tensor=_flag(cell, "async_tp"),
+        compiled=row_flag(cell, "compile"),
+        async_tensor=row_flag(cell, "async_tp"),
         step_time_s=step_time_s,
         memory_gb=memory_gb,
-        out_of_memory=step_time_s is None,
+        out_of_memory=failed or (step_time_s is None and memory_gb is None),
         note=cell.get("note", ""),
         source=cell.get("source", ""),
-        trainer=_trainer(cell.get("trainer", "")),
+        trainer=_trainer(cell),
+        training=row_training(cell),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
             *empty,
@@ -197,13 +213,9 @@ def _precision(text: str) -> Precision:
     raise RowError(f"precision is {text!r}; {nearest_known(name, _PRECISIONS)}")
 
 
-def _trainer(text: str) -> str | None:
-    name = text.lower()
-    if name in ("", AUTO_TRAINER):
-        return None
-    if name in TRAINERS:
-        return name
-    raise RowError(f"trainer is {text!r}; {nearest_known(name, TRAINERS)}")
+def _trainer(cell: Mapping[str, str]) -> str | None:
+    name = row_choice(cell, "trainer", (*TRAINERS, AUTO_TRAINER))
+    return None if name == AUTO_TRAINER else name
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
@@ -233,6 +245,7 @@ def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float
         accumulation=max(1, math.ceil(accumulation)),
         recompute=_recompute(cell.get("recompute", "")),
         sequence_parallel=cell.get("sequence_parallel", "") in ("1", "true", "True"),
+        offload=row_enum(cell, "offload", Offload) or Offload.NONE,
     )
     return layout, max(1.0, accumulation)
 
@@ -252,16 +265,12 @@ def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
 
 
 def _step_time_s(cell: Mapping[str, str]) -> float | None:
-    if not cell["step_time_s"]:
+    if not cell.get("step_time_s"):
         return None
     try:
         return row_number(cell, "step_time_s")
     except RowError as error:
         raise RowError(f"{error}; leave it empty where the run was out of memory") from None
-
-
-def _flag(cell: Mapping[str, str], name: str) -> bool | None:
-    return cell[name] in ("1", "true", "True") if cell.get(name) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,8 +370,11 @@ def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
             raise ConfigError(
                 f"{path}:1: it has no comma; is it separated by {word}? Write it with commas."
             )
-    if missing := [name for name in COLUMNS if name not in header]:
-        hints = "".join(f" ({problem.text})" for problem in _misspelled_columns(header))
+    missing = [name for name in COLUMNS if name not in header]
+    misspelled = _misspelled_columns(header)
+    has_memory_only = missing == ["step_time_s"] and "mem_gb" in header and not misspelled
+    if missing and not has_memory_only:
+        hints = "".join(f" ({problem.text})" for problem in misspelled)
         raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}{hints}; {_SEE}.")
     for name in sorted({name for name in header if header.count(name) > 1}):
         raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
@@ -387,7 +399,7 @@ def _contradictions(found: list[PublishedRow]) -> list[Problem]:
         outcomes.setdefault(one.settings, []).append(one)
     problems: list[Problem] = []
     for same in outcomes.values():
-        if len({one.step_time_s is None for one in same}) > 1:
+        if len({one.out_of_memory for one in same}) > 1:
             lines = ", ".join(str(one.line) for one in same)
             text = f"lines {lines} have the same settings, but some ran and some did not"
             problems += [Problem(line=one.line, text=text) for one in same]

@@ -1,21 +1,39 @@
-"""The model of a table's row, by its columns and by the model's name."""
+"""The model and the training of a table's row, by its columns and by the model's name."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import TypeVar
 
-from autoconf_launch.core import Architecture, ConfigError, Experts
+from autoconf_launch.core import (
+    OPTIMIZER_STATES,
+    Architecture,
+    ConfigError,
+    Dispatcher,
+    Experts,
+    GradientSum,
+    Loss,
+    Offload,
+    Optimizer,
+    States,
+    WeightFormat,
+    Workload,
+    nearest_known,
+)
 from autoconf_launch.tuning_spaces import known_model, model_names, named_model, why_refused
 
+_Word = TypeVar("_Word", Dispatcher, States, GradientSum, Loss, WeightFormat, Offload)
 MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
 """Fields of a shape whose column has another name."""
 _EXPERTS = ("experts", "experts_per_token", "expert_ffn")
 EXPERT_COLUMNS = (*_EXPERTS, "shared_experts")
+KIND_COLUMNS = ("gated", "tied_embeddings")
+"""Whether the MLP is gated, and whether input and output share an embedding."""
 _LARGEST = 2**53
 _BRACKETS = re.compile(r"\s*\(.*\)")
 """Text that a table adds to a model's name."""
@@ -40,6 +58,8 @@ class PartialShape:
     ffn: int | None
     vocabulary: int | None
     seq: int | None
+    gated: bool | None = None
+    tied: bool | None = None
     experts: Experts | None = None
     known: Architecture | None = None
     """The model of our tables that fills the row's empty columns, cut to the row's layers."""
@@ -81,6 +101,8 @@ def read_shape(cell: Mapping[str, str]) -> PartialShape:
         ffn=row_whole_or_none(cell, "ffn_hidden"),
         vocabulary=row_whole_or_none(cell, "vocab"),
         seq=row_whole_or_none(cell, "seq"),
+        gated=row_flag(cell, "gated"),
+        tied=row_flag(cell, "tied_embeddings"),
         experts=_experts(cell),
     )
     named = _named_model(cell)
@@ -176,3 +198,54 @@ def row_number(cell: Mapping[str, str], name: str) -> float:
     if not 0 < number <= _LARGEST:
         raise RowError(f"{name} is {cell[name]!r}, but must be a number above 0 and not too large")
     return number
+
+
+RECIPE_COLUMNS = (
+    *("optimizer", "states", "gradients", "loss", "lora_rank", "weights"),
+    "update_in_backward",
+)
+
+
+def row_training(cell: Mapping[str, str]) -> Workload:
+    """A training by the columns on adapters, optimizer, states and loss, still without its model.
+
+    Raises:
+        RowError: a word is unknown, or weights are stored in a format but are not frozen.
+    """
+    optimizer = row_choice(cell, "optimizer", OPTIMIZER_STATES)
+    training = Workload(
+        states=row_enum(cell, "states", States),
+        gradients=row_enum(cell, "gradients", GradientSum),
+        loss=row_enum(cell, "loss", Loss),
+        dispatcher=row_enum(cell, "dispatcher", Dispatcher),
+        lora_rank=row_whole_or_none(cell, "lora_rank"),
+        weight_format=row_enum(cell, "weights", WeightFormat),
+        updates_in_backward=bool(row_flag(cell, "update_in_backward")),
+    )
+    if training.weight_format is not None and not training.trains_adapters:
+        raise RowError(f"weights is {cell['weights']!r}, but all are trained; give lora_rank")
+    if optimizer is None:
+        return training
+    return replace(training, optimizer=Optimizer.from_name(optimizer))
+
+
+def row_flag(cell: Mapping[str, str], name: str) -> bool | None:
+    """A cell that is 1 or true; None if it is empty or the column missing."""
+    return cell[name] in ("1", "true", "True") if cell.get(name) else None
+
+
+def row_choice(cell: Mapping[str, str], name: str, known: Iterable[str]) -> str | None:
+    """A word of a cell; None if it is empty. Raises a RowError if it is not a known word."""
+    text = cell.get(name, "").strip().lower()
+    if not text:
+        return None
+    words = [*known]
+    if text not in words:
+        raise RowError(f"{name} is {cell[name]!r}; {nearest_known(text, words)}")
+    return text
+
+
+def row_enum(cell: Mapping[str, str], name: str, kind: type[_Word]) -> _Word | None:
+    """A member by its value; None if the cell is empty. Raises a RowError if there is none."""
+    word = row_choice(cell, name, [one.value for one in kind])
+    return None if word is None else kind(word)

@@ -169,9 +169,23 @@ def row_to_fill(workload: Workload, gpu: str, layout: Layout) -> dict[str, str]:
         "recompute": layout.recompute.value,
         "sequence_parallel": int(layout.sequence_parallel),
         "zero_dist_opt": layout.zero_stage,
+        **_recipe_cells(workload),
         "step_time_s": "",
     }
     return {name: str(value) for name, value in cells.items()}
+
+
+def _recipe_cells(workload: Workload) -> dict[str, object]:
+    """Cells on states, loss and adapters that differ from a trainer's defaults."""
+    asked: dict[str, object] = {
+        "states": workload.states and workload.states.value,
+        "gradients": workload.gradients and workload.gradients.value,
+        "loss": workload.loss and workload.loss.value,
+        "lora_rank": workload.lora_rank,
+        "weights": workload.weight_format and workload.weight_format.value,
+        "update_in_backward": 1 if workload.updates_in_backward else None,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _shape_cells(model: Architecture) -> dict[str, object]:

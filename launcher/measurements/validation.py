@@ -363,7 +363,7 @@ def _fits(measurements: Sequence[PublishedRow], peaks: Floats, limits: Floats) -
     verdicts: dict[bool, list[Verdict]] = {True: [], False: []}
     for one, peak, limit in zip(measurements, peaks, limits, strict=True):
         if not np.isnan(peak):
-            verdicts[one.step_time_s is None].append(verdict(peak, limit))
+            verdicts[one.out_of_memory].append(verdict(peak, limit))
     failed, ran = verdicts[True], verdicts[False]
     return Fits(
         failed_rows=len(failed),

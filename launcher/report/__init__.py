@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .doctor import (
         blocked_text,
         cluster_document,
+        cluster_file,
         doctor_document,
         doctor_lines,
         problems,
@@ -136,7 +137,8 @@ else:
                 "step_waterfall"
             ),
             ".doctor": (
-                "blocked_text cluster_document doctor_document doctor_lines problems require_gpus"
+                "blocked_text cluster_document cluster_file doctor_document doctor_lines problems "
+                "require_gpus"
             ),
             ".fit": (
                 "fit_document fit_text host_limit_text rooms_table script_document script_text "

@@ -167,6 +167,18 @@ def adapters_text(workload: Workload) -> str:
     return f", LoRA of rank {workload.lora_rank}{stored}"
 
 
+def states_text(workload: Workload) -> str:
+    """``, states bf16, loss fused``: requests on states, sums, updates and the loss."""
+    asked = {
+        "optimizer": workload.optimizer.name if workload.optimizer.is_paged else None,
+        "states": workload.states and workload.states.value,
+        "gradients": workload.gradients and workload.gradients.value,
+        "loss": workload.loss and workload.loss.value,
+        "update": "in backward" if workload.updates_in_backward else None,
+    }
+    return "".join(f", {name} {word}" for name, word in asked.items() if word)
+
+
 def trainer_text(choice: TrainerChoice) -> str:
     """``trainer nemo (default, checked on Hopper)``: whose rules an answer follows."""
     return f"trainer {choice.name} ({choice.why})"

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import yaml
+
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.space import GpuState
-from autoconf_launch.core import ClusterSpec, ConfigError, Node, encode
-from autoconf_launch.tuning_spaces import known_accelerator
+from autoconf_launch.core import GIB, ClusterSpec, ConfigError, Node, encode
+from autoconf_launch.tuning_spaces import FP32_REACHED, REACHED, known_accelerator
 
 from ..doctor import (
     BlockedPort,
     GpuCheck,
     HostChecks,
+    KernelRates,
     find_slow_hosts,
     find_slow_links,
     find_wrong_clocks,
     hosts_without_folder,
+    slowest_kernels,
 )
 from .cells import duration_text, memory_size, percent
 from .tables import each, rows_documents, rows_text
@@ -27,9 +32,16 @@ LINK_COLUMNS = (
     each("hosts", lambda a, link: [*link.hosts], "link", " - ".join, is_left=True),
     each(
         *("all_reduce_bytes_per_s", "bytes_per_s", "all-reduce"),
-        shown=lambda rate: f"{rate / _GIGA:.3g} GB/s",
+        shown=lambda rate: _rate_text(rate),
     ),
     each("latency_s", "", "of one number", duration_text),
+)
+_COPIED = DEFAULT_PHYSICS.memory_efficiency
+"""Part of a memory's datasheet rate that a copy reaches."""
+_MEASURED_HERE = (
+    "# Measured by autoconf-launch doctor --measure-gpu. For a GPU that our tables lack, "
+    "peak_tflops, fp32_tflops,\n# tf32_tflops and bandwidth_gb_per_s are estimated from the "
+    "measured rates: put the datasheet's numbers here.\n"
 )
 SLOW_GPU = 0.8
 """Share of the pace in our tables below which a GPU counts as slow."""
@@ -41,11 +53,40 @@ def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
     yield rows_text(HOST_COLUMNS, [nodes[host] for host in checks.hosts], checks)
     if checks.links:
         yield f"\n{rows_text(LINK_COLUMNS, checks.links)}"
+    for host in checks.hosts:
+        if (kernels := slowest_kernels(checks, host)) is not None:
+            yield f"\n{rows_text(KERNEL_COLUMNS, [*_kernel_rows(kernels)], host)}"
     notes = [note for slot in checks.slots if slot.gpu for note in gpu_notes(slot.host, slot.gpu)]
     if notes:
         yield "\n" + "\n".join(notes)
     found = list(problems(checks))
     yield "\n" + "\n".join(found or ["Nothing is wrong."])
+
+
+def _kernel_rows(kernels: KernelRates) -> Iterator[tuple[str, str]]:
+    for m, n, k, rate in kernels.products:
+        yield f"product {m} x {k} by {k} x {n}", _pace_text(rate)
+    yield "causal attention, forward", _pace_text(kernels.attention_flops_per_s)
+    yield "causal attention, backward", _pace_text(kernels.attention_backward_flops_per_s)
+    yield "product in fp32", _pace_text(kernels.fp32_flops_per_s)
+    if kernels.tf32_flops_per_s is not None:
+        yield "product in TF32", _pace_text(kernels.tf32_flops_per_s)
+    yield "copy in its memory", _rate_text(kernels.memory_bytes_per_s)
+    if kernels.host_link_bytes_per_s is not None:
+        yield "copy to and from the host", _rate_text(kernels.host_link_bytes_per_s)
+    if kernels.all_reduce_bytes_per_s is not None and kernels.all_reduce_s is not None:
+        yield "all-reduce, bus bandwidth", _rate_text(kernels.all_reduce_bytes_per_s)
+        yield "all-reduce of one number", duration_text(kernels.all_reduce_s)
+
+
+KERNEL_COLUMNS = (
+    each("", lambda host, row: row[0], "kernel on the slowest slot", is_left=True),
+    each("", lambda host, row: row[1], "rate"),
+)
+
+
+def _rate_text(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / _GIGA:.3g} GB/s"
 
 
 def _pace_text(flops_per_s: float) -> str:
@@ -130,6 +171,7 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
                 "clock_off_s": slot.clock_s,
                 "sees_folder": slot.sees_folder,
                 "gpu": None if slot.gpu is None else encode(slot.gpu),
+                "kernels": None if slot.kernels is None else encode(slot.kernels),
             }
             for slot in checks.slots
         ],
@@ -139,9 +181,15 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
 
 
 def cluster_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
-    """A file for ``plan --cluster FILE``, with the measured rate between hosts."""
+    """A file for ``plan --cluster FILE``, with the measured rates."""
     rate = min((link.bytes_per_s for link in checks.links), default=None)
-    return {"nodes": [_node_document(node, rate) for node in cluster.nodes]}
+    return {"nodes": [_node_document(node, checks, rate) for node in cluster.nodes]}
+
+
+def cluster_file(cluster: ClusterSpec, checks: HostChecks) -> str:
+    """The text of that file."""
+    text: str = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)
+    return text if checks.slots[0].kernels is None else _MEASURED_HERE + text
 
 
 def require_gpus(cluster: ClusterSpec) -> None:
@@ -158,11 +206,52 @@ def require_gpus(cluster: ClusterSpec) -> None:
             )
 
 
-def _node_document(node: Node, bytes_per_s: float | None) -> dict[str, Any]:
-    measured = {} if bytes_per_s is None else {"network_gb_per_s": round(bytes_per_s / _GIGA, 2)}
+def _node_document(node: Node, checks: HostChecks, bytes_per_s: float | None) -> dict[str, Any]:
+    network = {} if bytes_per_s is None else {"network_gb_per_s": round(bytes_per_s / _GIGA, 2)}
     gpu = node.devices[0]
-    name = known_accelerator(gpu.name, gpu.memory_bytes) or gpu.name
-    return {"gpu": name, "gpus": len(node.devices), **measured}
+    known = known_accelerator(gpu.name, gpu.memory_bytes)
+    name = f"{gpu.name[3:].strip(' ()')} CPU" if gpu.is_cpu else known or gpu.name
+    kernels = slowest_kernels(checks, node.host)
+    rates = {} if kernels is None else _measured_rates(kernels)
+    if kernels is not None and known is None:
+        memory_bytes = kernels.memory_bytes or gpu.memory_bytes
+        rates |= {"memory_gib": memory_bytes / GIB, **_datasheet_rates(kernels)}
+    measured = {key: _round(value) for key, value in rates.items() if value is not None}
+    return {"gpu": name, "gpus": len(node.devices), **network, **measured}
+
+
+def _round(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+def _measured_rates(kernels: KernelRates) -> dict[str, float | None]:
+    """Rates that differ between machines with the same GPU, by its power limit and host."""
+    link = kernels.host_link_bytes_per_s
+    return {
+        "reached_tflops": kernels.reached_flops_per_s / _TERA,
+        "host_link_gb_per_s": link and link / _GIGA,
+    }
+
+
+def _datasheet_rates(kernels: KernelRates) -> dict[str, float | None]:
+    """All else of a GPU that our tables lack; the datasheet's rates are estimated."""
+    tf32, reduced, empty_s = (
+        kernels.tf32_flops_per_s,
+        kernels.all_reduce_bytes_per_s,
+        kernels.all_reduce_s,
+    )
+    return {
+        "peak_tflops": kernels.reached_flops_per_s / REACHED / _TERA,
+        "bandwidth_gb_per_s": kernels.memory_bytes_per_s / _COPIED / _GIGA,
+        "fp32_tflops": kernels.fp32_flops_per_s / FP32_REACHED / _TERA,
+        "tf32_tflops": tf32 and tf32 / REACHED / _TERA,
+        "multiprocessors": kernels.multiprocessors,
+        "attention_tflops": kernels.attention_flops_per_s / _TERA,
+        "attention_backward_tflops": kernels.attention_backward_flops_per_s / _TERA,
+        "link_gb_per_s": reduced and reduced / _GIGA,
+        "all_reduce_gb_per_s": reduced and reduced / _GIGA,
+        "all_reduce_us": empty_s and empty_s * 1e6,
+    }
 
 
 def gpu_problems(host: str, gpu: GpuCheck, flops_per_s: float) -> Iterator[str]:

@@ -43,11 +43,13 @@ from .cells import (
     memory_unit,
     percent,
     size_text,
+    states_text,
     step_time_text,
     table_of,
     trainer_text,
 )
 from .columns import state_text
+from .plan_reasons import bands_text, unchecked_text
 from .tables import each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
@@ -124,7 +126,8 @@ def fit_text(answer: FitAnswer) -> str:
     if not has_rates(answer.cluster):
         blocks.append(
             f"No step time is predicted: our table of GPUs lacks "
-            f"{answer.cluster.devices[0].name}, whose memory is as its driver reports it."
+            f"{answer.cluster.devices[0].name}, whose memory is as its driver reports it. "
+            "autoconf-launch doctor --measure-gpu --save FILE measures its rates."
         )
     if answer.remedies:
         blocks.append(_remedies(answer))
@@ -137,8 +140,13 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """The runner, if it is not our runtime."""
-    return [f"{state_text(answer.state)}."] if answer.state.rule else []
+    """The runner, if it is not our runtime, and the step's band on a described GPU."""
+    notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
+    if answer.bands:
+        notes.append(
+            " ".join((bands_text(answer.bands, "published"), *unchecked_text(answer.bands)))
+        )
+    return notes
 
 
 def _more_gpus(answer: FitAnswer) -> str:
@@ -217,7 +225,9 @@ def _model_texts(workload: Workload, script: str) -> tuple[str, str]:
     model = workload.architecture
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
-    length = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
+    length = (
+        f" of {workload.sequence_length} tokens{adapters_text(workload)}{states_text(workload)}"
+    )
     return f"{model.name}: {count_text(weights)} parameters{idle}", length
 
 

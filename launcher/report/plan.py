@@ -60,6 +60,7 @@ from .plan_reasons import (
     rejected_table,
     sensitivity_document,
     sensitivity_lines,
+    unchecked_text,
     why_nothing,
 )
 from .tables import (
@@ -363,8 +364,7 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
     else:
         yield bands_text(bands, "measured" if first.measured else "published")
     yield from marginal_note([one.verdict for _, one in rows])
-    if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
-        yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
+    yield from unchecked_text(bands)
     if any(not one.script and one.workload.architecture.experts for one, _ in blocks):
         yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):

@@ -256,6 +256,28 @@ def bands_text(bands: Iterable[StepBand], runs: str) -> str:
     )
 
 
+_MEASURED = {
+    "reached_tflops": "products",
+    "attention_tflops": "attention",
+    "all_reduce_gb_per_s": "all-reduces",
+}
+
+
+def unchecked_text(bands: Iterable[StepBand]) -> Iterator[str]:
+    """Sentences on features of trainings and GPUs that no published run has."""
+    bands = list(bands)
+    if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
+        yield f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider."
+    if assumed := list(dict.fromkeys(_MEASURED[key] for one in bands for key in one.assumed)):
+        narrowed = max(one.measured_error for one in bands)
+        *first, last = assumed
+        yield (
+            f"Rates of {' and '.join(filter(None, [', '.join(first), last]))} are assumed: "
+            "autoconf-launch doctor --measure-gpu --save FILE measures them on such a machine; "
+            f"the band is then ±{percent(narrowed)}."
+        )
+
+
 def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
     """The layouts to use, and apart from them the layouts that should not be used first."""
     best, apart = answer.plan.best, answer.plan.apart
@@ -285,7 +307,10 @@ def _flags(workload: Workload) -> dict[str, Any]:
         "--optimizer": workload.optimizer.name,
         "--precision": workload.precision.value,
         "--weights": workload.weight_format and workload.weight_format.value,
+        "--loss": workload.loss and workload.loss.value,
+        "--states": workload.states and workload.states.value,
         "--seq": workload.sequence_length,
+        "--schedule": workload.software.schedule.name,
     }
 
 

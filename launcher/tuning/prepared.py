@@ -53,9 +53,8 @@ from autoconf_launch.core import (
     result_file,
     stages_obstacle,
 )
-from autoconf_launch.tuning_spaces import known_accelerator
 
-from ..estimates import machine_of
+from ..estimates import has_rates, machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..first_forward import TracedScript, command_of_plan, describe_script, trace_script
 from ..machine import is_cpu
@@ -217,7 +216,7 @@ def datasheet_times(job: TuningJob) -> KernelTimes | None:
     if spec is None or measured_timings(spec) or not spec.forward_flops_per_sample:
         return None
     gpus = {device.name for device in job.cluster.devices}
-    is_unknown = len(gpus) > 1 or not all(map(known_accelerator, gpus))
+    is_unknown = len(gpus) > 1 or not has_rates(job.cluster)
     if is_cpu(job.cluster) or is_unknown or not is_on_gpu(job.paths.profile):
         return None
     applied = job.source.applied

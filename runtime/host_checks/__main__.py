@@ -1,7 +1,7 @@
 """A rank of ``autoconf-launch doctor``: measures its slot, and with others the links.
 
-It prints one line, ``DOCTOR_MARK`` and a JSON document. Arguments are a file of the launcher and
-the number of hosts.
+It prints one line, ``DOCTOR_MARK`` and a JSON document. Arguments are a file of the launcher, the
+number of hosts, and ``kernels`` if the rates of kernels are wanted, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from autoconf_launch.core import DOCTOR_MARK
 from autoconf_launch.runtime.rank import Ranks, join, open_store
 
 from .driver import DriverRow, has_pending_rows, read_gpus, users_of
+from .kernels import measure_kernels
 
+KERNELS = "kernels"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 MEET_S = 60.0
 """Longest time for ranks to reach rank 0, in seconds; a slow disk delays torch's import."""
@@ -68,6 +70,9 @@ def main() -> None:
     hosts = _ranks_of_hosts(ranks, node)
     pairs = [_pair(ranks, hosts, pair) for pair in _pairs(nodes)]
     found["pairs"] = [pair for pair in pairs if pair is not None]
+    if KERNELS in sys.argv[3:]:
+        dist.barrier()
+        found["kernels"] = measure_kernels(ranks, hosts, _format(ranks.device))
     _print(found)
 
 

@@ -1,17 +1,22 @@
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from autoconf_launch.core import ClusterSpec, ConfigError, RawConfig
+from autoconf_launch.autotuner.cost import Machine
+from autoconf_launch.core import ClusterSpec, ConfigError, Device, Node, RawConfig
 from autoconf_launch.launcher.cli import main
 from autoconf_launch.launcher.estimates import machine_of
 from autoconf_launch.tuning_spaces import (
     cluster_of_document,
     cluster_template,
+    machine,
     parse_cluster,
     usable_bytes,
+    with_network_of,
 )
 from autoconf_launch.tuning_spaces.clusters import NodeGroup
 
@@ -35,6 +40,7 @@ def test_a_short_name_numbers_slots_of_equal_nodes() -> None:
     assert parse_cluster("4x8xH100").are_nodes_equal
     assert usable_bytes("A100-SXM-80GB") / 2**30 == pytest.approx(79.1, abs=0.2)
     assert usable_bytes("T4-16GB") / 2**30 == pytest.approx(14.7, abs=0.1)
+    assert usable_bytes("M3 Ultra") / 2**30 == 384
 
 
 @pytest.mark.parametrize(
@@ -107,6 +113,78 @@ def test_a_wrong_part_of_a_mix_is_named(text: str, match: str) -> None:
     with pytest.raises(ConfigError, match=match) as error:
         parse_cluster(text)
     assert "\n" not in str(error.value)
+
+
+def test_a_cluster_of_too_many_gpus_is_refused_before_its_nodes_are_made() -> None:
+    began_s = time.perf_counter()
+    with pytest.raises(ConfigError, match="more than 1048576 GPUs in all"):
+        parse_cluster("131072x8xA100+8xA10G")
+    assert time.perf_counter() - began_s < 0.5
+
+
+X9 = {"gpu": "X9", "gpus": 4, "peak_tflops": 400, "memory_gib": 60, "bandwidth_gb_per_s": 2000}
+
+
+def machine_like(**more: object) -> Machine:
+    return machine_of(cluster_of_document(document({**X9, "link_gb_per_s": 200, **more})))
+
+
+def test_a_described_gpu_has_the_rates_of_its_file_and_says_which_are_assumed() -> None:
+    plain = machine_like()
+    gpu = plain.accelerator
+    assert (gpu.name, gpu.half_flops_per_s, gpu.memory_bytes_per_s) == ("X9", 400e12, 2000e9)
+    assert gpu.memory_bytes == 60 * 2**30
+    assert gpu.tf32_flops_per_s is gpu.fp8_flops_per_s is None
+    assert gpu.assumed == ("reached_tflops", "attention_tflops", "all_reduce_gb_per_s")
+    measured = machine_like(
+        reached_tflops=300,
+        attention_tflops=200,
+        attention_backward_tflops=160,
+        all_reduce_gb_per_s=150,
+        all_reduce_us=30,
+        host_link_gb_per_s=20,
+    )
+    gpu = measured.accelerator
+    assert (gpu.reached, gpu.attention, gpu.attention_backward) == (0.75, 0.5, 0.4)
+    assert gpu.assumed == ()
+    ((line,),) = measured.link.rates
+    assert line.latency_s == pytest.approx(30e-6)
+    assert line.link_fraction == 0.75
+    assert measured.physics.host_link_bytes_per_s == 20e9
+
+
+def test_measured_rates_replace_those_of_a_row() -> None:
+    group = {"gpu": "H100", "reached_tflops": 600, "host_link_gb_per_s": 50}
+    ours = machine_of(cluster_of_document(document(group)))
+    usual = machine("H100")
+    assert ours.accelerator.reached == pytest.approx(600 / 989)
+    assert replace(ours.accelerator, reached=usual.accelerator.reached) == usual.accelerator
+    assert replace(ours, accelerator=usual.accelerator, physics=usual.physics) == usual
+
+
+def test_a_host_gets_the_rates_of_its_description() -> None:
+    file = cluster_of_document(document({**X9, "gpus": 1, "reached_tflops": 300}))
+    host = Node(host="here", devices=(Device(name="X9", memory_bytes=60 << 30),))
+    found = with_network_of(file, ClusterSpec(nodes=(host,)))
+    assert machine_of(found).accelerator.reached == 0.75
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({}, r"nodes\[0\] must have link_gb_per_s"),
+        ({"gpus": 1, "memory_gib": None}, r"nodes\[0\] must have memory_gib"),
+        ({"link_gb_per_s": 200, "count": 2}, r"nodes\[0\] must have network_gb_per_s"),
+        ({"link_gb_per_s": 200, "reached_tflops": 500}, "above peak_tflops"),
+        ({"link_gb_per_s": 200, "attention_tflops": 5}, "attention_backward_tflops is missing"),
+        ({"link_gb_per_s": 200, "peak_tflops": -1}, r"peak_tflops is -1, but must be a number"),
+    ],
+)
+def test_a_description_that_lacks_or_contradicts_something_is_refused(
+    more: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        cluster_of_document(document({**X9, **more}))
 
 
 def document(*groups: dict[str, Any]) -> RawConfig:

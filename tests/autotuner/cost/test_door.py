@@ -10,15 +10,11 @@ ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "memory_bytes": {"autotuner/mixed", "launcher/estimates", "launcher/export"},
     "inner_times": {"autotuner/mixed"},
-    "attention_products": {"autotuner/inference"},
     "attention_times": {"autotuner/inference"},
-    "expert_products": {"autotuner/inference"},
     "layer_times": {"autotuner/inference"},
-    "mlp_products": {"autotuner/inference"},
     "beyond_backward_s": {"autotuner/mixed"},
     "reduction_passes": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
-    "traced_memory": {"launcher/first_forward"},
 }
 """Below ``estimate``, with the rooms that need a model's operations in place of its profile, or
 stages of unequal layers and GPUs, or a forward pass alone."""

@@ -17,6 +17,7 @@ from autoconf_launch.core import (
     FrozenPart,
     LatentAttention,
     Layout,
+    Loss,
     Offload,
     Optimizer,
     Precision,
@@ -279,11 +280,11 @@ def test_axes_that_broadcast_give_what_a_flat_table_gives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recompute", "chunks", "published_gib"),
-    [(Recompute.NONE, 1, 51.0), (Recompute.FULL, 8, 24.9)],
+    ("recompute", "loss", "published_gib"),
+    [(Recompute.NONE, Loss.WHOLE, 51.0), (Recompute.FULL, Loss.CHUNKED, 24.9)],
 )
 def test_torchtune_s_published_peaks_are_met(
-    recompute: Recompute, chunks: int, published_gib: float
+    recompute: Recompute, loss: Loss, published_gib: float
 ) -> None:
     """Llama 3.2 3B, two samples of 4,096 tokens, compiled (pytorch/torchtune, README.md)."""
     workload = trainer("torchtune").apply_to(
@@ -294,7 +295,7 @@ def test_torchtune_s_published_peaks_are_met(
             software=Software(compiled=True),
         )
     )
-    workload = replace(workload, software=replace(workload.software, loss_chunks=chunks))
+    workload = replace(workload, loss=loss)
     found = peak(Layout(micro_batch=2, recompute=recompute), workload)
     assert found / 2**30 == pytest.approx(published_gib, rel=0.07)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import memory_bytes
@@ -13,11 +13,14 @@ from autoconf_launch.core import (
     Architecture,
     Experts,
     FrozenPart,
+    GradientSum,
     Layout,
+    Loss,
     Offload,
     Optimizer,
     Precision,
     Recompute,
+    States,
     WeightFormat,
     Workload,
 )
@@ -61,6 +64,13 @@ def workloads(draw: Any) -> Workload:
         optimizer=Optimizer.from_name(draw(st.sampled_from(sorted(OPTIMIZER_STATES)))),
         lora_rank=draw(st.sampled_from([None, 1, 64])),
     )
+    workload = replace(
+        workload,
+        states=draw(st.sampled_from([None, *States])),
+        gradients=draw(st.sampled_from([None, *GradientSum])),
+        loss=draw(st.sampled_from([None, *Loss])),
+        updates_in_backward=draw(st.booleans()),
+    )
     if workload.lora_rank is None:
         workload = replace(workload, frozen=draw(st.frozensets(st.sampled_from(FrozenPart))))
     return trainer(draw(st.sampled_from(sorted(TRAINERS)))).apply_to(workload)
@@ -103,14 +113,30 @@ def test_a_higher_zero_stage_and_more_data_ranks_never_need_more(
 
 @given(workloads(), LAYOUTS)
 def test_quantizing_frozen_weights_never_needs_more(workload: Workload, layout: Layout) -> None:
-    """But for one unpacked matrix that is larger than all that ZeRO 3 saves a rank."""
-    assume(layout.zero_stage < 3 or workload.architecture.ffn <= 4 * workload.architecture.hidden)
+    """Wide MLPs included: one unpacked matrix is no more than the format saves a rank."""
     lora = replace(workload, frozen=frozenset(), lora_rank=workload.lora_rank or 16)
     formats = (None, WeightFormat.INT8, WeightFormat.NF4)
     (plain,), (eight,), (four,) = (
         peaks(replace(lora, weight_format=form), layout) for form in formats
     )
     assert four <= eight * ROUNDING <= plain * ROUNDING**2
+
+
+@given(workloads(), LAYOUTS)
+def test_smaller_states_fewer_logits_and_offloaded_activations_never_need_more(
+    workload: Workload, layout: Layout
+) -> None:
+    own = replace(workload, gradients=None)
+    moments = [States.BF16_MASTER, States.BF16_MOMENTS, States.BF16]
+    falling = [
+        [peaks(replace(own, states=one), layout)[0] for one in moments],
+        [peaks(replace(own, loss=one), layout)[0] for one in Loss],
+        [peaks(replace(own, updates_in_backward=one), layout)[0] for one in (False, True)],
+        peaks(own, *(replace(layout, offload=one) for one in (Offload.NONE, Offload.ACTIVATIONS))),
+    ]
+    for found in falling:
+        for less, before in zip(found[1:], found, strict=False):
+            assert less <= before * ROUNDING
 
 
 @pytest.mark.parametrize("name", TRAINERS)

@@ -12,10 +12,13 @@ from autoconf_launch.autotuner.planner.bands import MEASURED_GROUPS, Bits
 from autoconf_launch.core import Layout, Offload, WeightFormat, Workload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table
-from autoconf_launch.tuning_spaces import named_model
+from autoconf_launch.tuning_spaces import fabric, named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
-NOT_FITTED = ("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200")
+NOT_FITTED = (
+    *("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200"),
+    "megatron_bridge_nemotron",
+)
 PLAIN = Traits(has_experts=False, bits=Bits.SIXTEEN, architecture="Ampere")
 DENSE, SPARSE = (Workload(model=named_model(name)) for name in ("gpt2", "mixtral-8x7b"))
 A100 = "A100-SXM-80GB"
@@ -76,6 +79,16 @@ def test_bands_of_unchecked_traits_are_wider_and_name_them() -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_assumed_rates_widen_the_band_and_measuring_them_takes_that_back() -> None:
+    measured = time_band(DENSE, Layout(), "X9")
+    some = time_band(DENSE, Layout(), "X9", assumed=("attention_tflops",))
+    all_of_them = ("reached_tflops", "attention_tflops", "all_reduce_gb_per_s")
+    assumed = time_band(DENSE, Layout(), "X9", assumed=all_of_them)
+    assert measured.error < some.error < assumed.error < 1
+    assert assumed.measured_error == some.measured_error == measured.error
+    assert assumed.unchecked == measured.unchecked == ("X9",)
+
+
 @pytest.mark.slow
 def test_nine_of_ten_steps_of_the_tables_fitted_on_lie_within_one_band() -> None:
     timed = [
@@ -85,3 +98,29 @@ def test_nine_of_ten_steps_of_the_tables_fitted_on_lie_within_one_band() -> None
     ]
     errors = np.concatenate([np.abs(one.predicted_s_R / one.measured_s_R - 1) for one in timed])
     assert np.mean(errors <= STEP_TIME_BAND) >= 0.9
+
+
+def test_a_network_that_no_run_had_widens_the_band() -> None:
+    layout, work = Layout(data_parallel=8), DENSE
+    usual, blocked = (
+        time_band(work, layout, "H100-SXM-80GB", fabric=fabric(name))
+        for name in ("nonblocking", "oversubscribed 2:1")
+    )
+    assert blocked.error > 1.5 * usual.error
+    assert (usual.unchecked, blocked.unchecked) == ((), ("oversubscribed networks",))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("nemotron3-nano", ()),
+        ("nemotron-h-8b", ("layers with a state in models without experts",)),
+        ("jamba-1.5-mini", ("layers with such a state",)),
+        ("qwen2.5-vl-7b", ("a tower in front of the text part",)),
+        ("flux-dev", ("models of images",)),
+        ("deepseek-v3.2", ("attention to chosen keys",)),
+    ],
+)
+def test_parts_that_no_published_run_has_widen_the_band(name: str, what: tuple[str, ...]) -> None:
+    band = time_band(Workload(model=named_model(name)), Layout(), "H100-SXM-80GB")
+    assert band.unchecked == what

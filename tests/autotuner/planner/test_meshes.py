@@ -1,14 +1,22 @@
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner import count_layouts, grids, rule_mask
+from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    count_layouts,
+    grids,
+    rule_mask,
+    trainer_rules,
+)
 from autoconf_launch.autotuner.planner.mesh_grids import meshes, parts
 from autoconf_launch.core import Architecture, Degrees, Offload
-from autoconf_launch.tuning_spaces import named_model
+from autoconf_launch.tuning_spaces import named_model, trainer
 
 GPT = named_model("gpt2")
 LLAMA = named_model("llama3.1-405b")
@@ -76,3 +84,33 @@ def test_pieces_hold_every_kept_cell_once() -> None:
         whole = int(np.broadcast_to(kept, grid.shape).sum())
         pieces: list[tuple[Any, Any]] = list(parts(grid, kept, 200))
         assert sum(int(np.broadcast_to(one, g.shape).sum()) for g, one in pieces) == whole
+
+
+@pytest.mark.parametrize(
+    ("layers", "pipeline", "virtual"),
+    [
+        *((61, *published) for published in ((16, 2), (16, 1), (8, 2), (4, 4))),
+        *((92, *published) for published in ((8, 2), (8, 3), (16, 2))),
+        (126, 16, 8),
+    ],
+)
+def test_published_uneven_layouts_are_in_the_space_of_trainers_that_lay_out_layers(
+    layers: int, pipeline: int, virtual: int
+) -> None:
+    """DeepSeek-V3 by Megatron-LM's guide and Megatron-Bridge's recipe, GLM-4.5, Llama 3 405B."""
+    model = replace(LLAMA, layers=layers)
+    degrees = Degrees(
+        tensor_parallel=(1,),
+        context_parallel=(1,),
+        pipeline_parallel=(pipeline,),
+        virtual_pipeline=(virtual,),
+    )
+    (group,) = meshes(pipeline, 64, model, degrees)
+    assert group.virtual_M.tolist() == [virtual]
+    even = layers % (pipeline * virtual) == 0 or (layers + 2) % (pipeline * virtual) == 0
+    for name, has_layouts in (("megatron", True), ("torchtitan", True), ("megatron-2021", False)):
+        rules = (*PLAN_RULES, *trainer_rules(trainer(name).abilities))
+        dropped: dict[str, int] = {}
+        (grid,) = grids(pipeline, 64, model, replace(degrees, micro_batch=(1,)))
+        kept = rule_mask(grid, model, 4096, dropped, rules)
+        assert kept.any() == (has_layouts or even or virtual == 1)

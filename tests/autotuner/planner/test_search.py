@@ -49,7 +49,7 @@ def naive(question: Question) -> list[tuple[Layout, int]]:
             virtual_stages(model.layers, pipeline),
             (e for e in range(1, 5) if experts % e == 0),
             recompute(-(-model.layers // pipeline)),
-            *(range(4), (False, True), Offload),
+            *(range(4), (False, True), set(Offload) - {Offload.ACTIVATIONS}),
         ):
             layout = Layout(
                 data_parallel=data,

@@ -104,7 +104,7 @@ def test_the_schema_takes_every_default(name: str) -> None:
     ("name", "right", "wrong"),
     [
         ("tokens", (10**12, "2T", None), (0, 10**19, 1.5)),
-        ("seq", (8192, "8k"), (0, 2**31 + 1, None)),
+        ("seq", (8192, "8k", None), (0, 2**31 + 1)),
         ("top", (0, 10, "0", None), (-1, 2**24 + 1)),
         ("headroom", (0, 0.5, "10%"), (1, -0.1)),
         ("deadline_s", (1.5, "5d"), (0,)),

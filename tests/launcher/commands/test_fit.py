@@ -50,6 +50,71 @@ def test_the_report_is_as_it_was_agreed(fit: Run) -> None:
     assert fit(*spelled).out == GOLDEN
 
 
+TUNED = (
+    *("--model", "llama3.1-8b", "--cluster", "rtx4090", "--trainer", "torchtune"),
+    *("--states", "bf16", "--seq", "2048", "--recompute", "full", "--micro-batch", "2"),
+)
+
+
+def test_states_updates_and_the_optimizer_are_words_of_the_question(fit: Run) -> None:
+    """torchtune publishes 18.9 GiB for this run (github.com/pytorch/torchtune README.md)."""
+    whole = ("--optimizer", "paged_adamw8bit", "--update-in-backward", "--global-batch", "2")
+    ran = fit(*TUNED, *whole)
+    assert (ran.code, "optimizer paged_adamw8bit, states bf16, update in backward" in ran.out) == (
+        0,
+        True,
+    )
+    parts = fit(*TUNED, *whole, "--json").document["stages"][0]["parts"]
+    assert sum(parts.values()) == pytest.approx(18.9, rel=0.1)
+    summed = fit(*TUNED, *whole[:3], "--global-batch", "8")
+    assert summed.code == 2
+    assert "has no --update-in-backward with 4 micro-batches a step; valid: 1" in summed.err
+
+
+def test_what_would_fit_has_what_the_trainer_has_besides_the_layout(fit: Run) -> None:
+    ran = fit(*TUNED, "--optimizer", "adamw8bit", "--update-in-backward", "--global-batch", "2")
+    assert (ran.code, "\noptimizer=paged_adamw8bit " in ran.out) == (1, True)
+    long = (
+        "--model",
+        "llama3.1-8b",
+        "--cluster",
+        "1xH100",
+        "--seq",
+        "8192",
+        "--global-batch",
+        "8",
+    )
+    hf = fit(*long, "--trainer", "hf", "--states", "bf16", "--micro-batch", "8")
+    assert " loss=fused" in hf.out
+    assert "loss=chunked" not in hf.out, "it has no such loss"
+
+
+@pytest.mark.parametrize(
+    ("flags", "lack"),
+    [
+        (("--states", "bf16-moments"), "states bf16-moments; trainers with it: nemo, megatron,"),
+        (("--loss", "chunked"), "loss chunked; trainers with it: torchtune."),
+        (("--update-in-backward",), "update in the backward pass; trainers with it: torchtune."),
+        (("--optimizer", "paged_adamw"), "optimizer paged_adamw; trainers with it: deepspeed,"),
+    ],
+)
+def test_a_trainer_without_the_words_is_refused(
+    fit: Run, flags: tuple[str, ...], lack: str
+) -> None:
+    ran = fit(*LLAMA, "--cluster", "8xH100", "--trainer", "torchtitan", *flags)
+    assert (ran.code, lack in ran.err) == (2, True), ran.err
+
+
+def test_megatron_offloads_activations_without_pipelines_and_recomputation(fit: Run) -> None:
+    away = (*LLAMA, "--cluster", "8xH100", "--trainer", "nemo", "--offload", "activations")
+    ran = fit(*away)
+    assert (ran.code, "of host memory per node" in ran.out) == (0, True)
+    for more in (("--pp", "2"), ("--recompute", "full")):
+        refused = fit(*away, *more)
+        assert refused.code == 2
+        assert "offloads activations only without --pp and --recompute" in refused.err
+
+
 def test_a_no_names_what_would_fit_and_its_price_in_time(fit: Run) -> None:
     ran = fit(*TOO_LARGE)
     assert (ran.code, "what would fit" in ran.out) == (1, True)
@@ -156,7 +221,8 @@ def reads_here(monkeypatch: pytest.MonkeyPatch) -> None:
             "named A_log, conv",
         ),
         ({"model_type": "video_llama_3"}, "vision_config is not modelled"),
-        ({"model_type": "vit", "hidden_size": 64}, "a vit alone is not a language model"),
+        ({"model_type": "dinov2", "hidden_size": 64}, "a dinov2 alone is not a language model"),
+        ({"_class_name": "UNet2DConditionModel"}, "not modelled; known: FluxTransformer2DModel, "),
         ({"model_type": "nobody-knows-it"}, "transformers does not know; known: bert, "),
         (
             {"model_type": "xlm-roberta", "hidden_size": 64, "num_attention_heads": 4}
@@ -172,7 +238,7 @@ def test_a_type_of_transformers_that_is_not_modelled_is_refused_with_the_reason(
     ran = fit("--model", path, "--cluster", "8xH100", "--seq", "1k", "--global-batch", "8")
     assert (ran.code, ran.is_one_line, ran.out) == (2, True, ""), ran.err
     assert says in ran.err
-    does_not_know = "positions" in says or "know" in says
+    does_not_know = "positions" in says or "know" in says  # a list of known types follows
     assert does_not_know or "autoconf-launch fit --cluster C -- python" in ran.err
 
 
@@ -331,6 +397,69 @@ def test_an_unknown_gpu_is_answered_from_its_memory_without_times(
     assert all(remedy["step_time_s"] is None for remedy in remedies)
 
 
+X9 = {"gpu": "X9", "gpus": 4, "peak_tflops": 400, "memory_gib": 60}
+MEASURED = {
+    "reached_tflops": 300,
+    "attention_tflops": 200,
+    "attention_backward_tflops": 160,
+    "all_reduce_gb_per_s": 150,
+    "all_reduce_us": 30,
+}
+
+
+def test_a_described_gpu_is_answered_with_a_band_that_says_what_was_never_checked(
+    fit: Run, plan: Run, tmp_path: Path
+) -> None:
+    group = {**X9, "bandwidth_gb_per_s": 2000, "link_gb_per_s": 200}
+    work = ("--model", "llama3-8b", "--seq", "4k", "--global-batch", "64", "--cluster")
+    plain = write(tmp_path, "x9.json", {"nodes": [group]})
+    measured = write(tmp_path, "measured.json", {"nodes": [{**group, **MEASURED}]})
+    bands = []
+    for path, is_assumed in ((plain, True), (measured, False)):
+        fitted, ranked = fit(*work, path), plan(*work, path, "--json").document
+        assert fitted.code == 1
+        assert "Never checked on X9" in fitted.out
+        assert ("Rates of products, attention and all-reduces" in fitted.out) is is_assumed
+        assert ("doctor --measure-gpu" in " ".join(ranked["notes"])) is is_assumed
+        bands.append(ranked["best"][0]["step_time_band"])
+    assert bands[1] < 0.7 * bands[0]
+    refused = fit(*work, "4xX9")
+    assert refused.code == 2
+    assert "GPU 'X9' is unknown; describe it with peak_tflops" in refused.err
+
+
+PIPELINE = (
+    *("--model", "deepseek-v3", "--seq", "4k", "--precision", "fp8_blockwise"),
+    *("--cluster", "256x8xH800", "--global-batch", "16384", "--pp", "16", "--ep", "64"),
+)
+
+
+def test_dualpipe_has_a_shorter_step_and_twice_the_weights(fit: Run) -> None:
+    plain = fit(*PIPELINE, "--trainer", "deepseek", "--json").document
+    dual = fit(*PIPELINE, "--schedule", "dualpipe", "--json").document
+    assert dual["trainer"] == "deepseek"
+    assert dual["step_time_s"] < plain["step_time_s"]
+    for name, factor in (("weights", 2), ("gradients", 2), ("optimizer", 1)):
+        before, after = (one["stages"][1]["parts"][name] for one in (plain, dual))
+        assert after == pytest.approx(factor * before, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--schedule", "zbv", "--vpp", "2"), "vpp=2 is not for schedule zbv"),
+        (("--schedule", "zbv", "--micro-batch", "16"), "needs 2 micro-batches a step for each"),
+        (("--schedule", "zbv", "--trainer", "nemo"), "--trainer nemo has no schedule zbv"),
+        (("--schedule", "zb-h"), "did you mean 'zb-h"),
+    ],
+)
+def test_a_schedule_that_cannot_run_is_refused_with_the_reason(
+    fit: Run, more: tuple[str, ...], words: str
+) -> None:
+    refused = fit(*PIPELINE, *more)
+    assert (refused.code, words in refused.err) == (2, True), refused.err
+
+
 def test_a_no_for_a_cpu_asks_about_gpus_and_not_for_larger_ones(fit: Run) -> None:
     ran = fit("--model", "llama3-70b", "--seq", "8k", "--global-batch", "64", "--cluster", "local")
     assert ran.code == 1
@@ -368,3 +497,45 @@ def test_what_is_left_open_is_what_a_trainer_has(
 ) -> None:
     document = fit(*LLAMA, "--cluster", "8xH100", "--json", *flags.split()).document
     assert (document["trainer"], document["layout"].get("zero_stage", 0)) == (trainer, stage)
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [
+        ({"model_type": "vit", "hidden_size": 1024, "num_attention_heads": 16}, 197),
+        ({"_class_name": "FluxTransformer2DModel", "num_layers": 2, "num_single_layers": 4}, 4608),
+        ({"model_type": "whisper"}, 1500),
+    ],
+)
+def test_a_model_of_images_or_sound_says_how_many_tokens_a_sample_has(
+    fit: Run, tmp_path: Path, config: dict[str, Any], tokens: int
+) -> None:
+    path = write(tmp_path, "config.json", config)
+    work = ("--model", path, "--cluster", "8xH100", "--global-batch", "64")
+    assert f"global batch 64 of {tokens} tokens" in fit(*work).out
+    longer = fit(*work, "--seq", "1k")
+    assert "global batch 64 of 1024 tokens" in longer.out
+
+
+def test_a_sequence_is_needed_of_a_model_of_any_length(fit: Run) -> None:
+    ran = fit("--model", "llama3-8b", "--cluster", "8xH100", "--global-batch", "64")
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert "--seq is missing, and llama3-8b reads samples of any length" in ran.err
+    ran = fit(
+        "--model", "whisper-tiny", "--cluster", "8xH100", "--global-batch", "8", "--seq", "2k"
+    )
+    assert "reads at most 1500 tokens of sound" in ran.err
+
+
+def test_images_are_of_a_model_that_sees_them(fit: Run, tmp_path: Path) -> None:
+    text = {"hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
+    vision = {"hidden_size": 512, "num_heads": 8, "out_hidden_size": 1024}
+    config = {"model_type": "qwen2_5_vl", "text_config": text, "vision_config": vision}
+    path = write(tmp_path, "config.json", config)
+    work = ("--cluster", "8xH100", "--seq", "8k", "--global-batch", "64", "--json")
+    one, four = (
+        fit("--model", path, *work, "--images", str(n)).document["peak_memory_gib"] for n in (1, 4)
+    )
+    assert four > one
+    refused = fit("--model", "llama3-8b", *work, "--images", "2")
+    assert "llama3-8b has no vision tower" in refused.err

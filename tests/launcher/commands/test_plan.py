@@ -13,6 +13,14 @@ TIGHT = ("--model", "llama-3.2-3b", "--seq", "2048", "--global-batch", "32")
 WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 
 
+def test_activations_are_offloaded_if_nothing_else_fits(plan: Run) -> None:
+    unsloth = ("--model", "llama3.1-8b", "--cluster", "1xRTX-4090", "--trainer", "unsloth")
+    long = (*unsloth, "--lora-rank", "32", "--weights", "nf4", "--global-batch", "1")
+    fitting, too_long = (plan(*long, "--seq", tokens, "--json") for tokens in ("16384", "65536"))
+    offloads = [ran.document["best"][0]["candidate"]["offload"] for ran in (fitting, too_long)]
+    assert offloads == ["none", "activations"]
+
+
 def test_layouts_are_counted_once_and_the_best_come_first(plan: Run) -> None:
     found = plan(*WORK, "--json", "--top", "5").document
     assert found["considered"] - found["fit"] == sum(found["rejected"].values())

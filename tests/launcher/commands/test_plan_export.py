@@ -110,3 +110,27 @@ def test_the_first_row_that_some_megatron_runs_is_exported(plan: Run, tmp_path: 
     assert "cannot be exported; of row 1: FASOP's fork" in ran.out
     assert "without bf16" in ran.out
     assert "# Runs on Megatron-LM" in (tmp_path / "layout.megatron.args").read_text()
+
+
+def test_uneven_virtual_stages_are_exported_as_megatrons_layout(plan: Run, tmp_path: Path) -> None:
+    shape = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 61}
+    sizes = {"num_attention_heads": 8, "intermediate_size": 2048, "vocab_size": 32000}
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps({**shape, **sizes, "max_position_embeddings": 4096}))
+    size = ("--model", str(model), "--seq", "2k", "--global-batch", "64")
+    work = (*size, "--cluster", "8xA100", "--trainer", "megatron", "--top", "0")
+    rows = plan(*work, "--json").document["best"]
+    number = next(
+        number
+        for number, row in enumerate(rows, start=1)
+        if row["candidate"]["virtual_pipeline"] == 4 and row["candidate"]["pipeline_parallel"] == 4
+    )
+    ran = plan(*work, "--export", "megatron", "--row", str(number), "-o", str(tmp_path))
+    assert ran.code == 0, ran.err
+    text = (tmp_path / "layout.megatron.args").read_text()
+    (line,) = (one for one in text.splitlines() if "pipeline-model-parallel-layout" in one)
+    stages = line.split()[-1].strip("'\"").split("|")
+    assert len(stages) == 16
+    assert (stages[0][0], stages[-1][-1]) == ("E", "L")
+    assert sum(stage.count("t") for stage in stages) == 61
+    assert "virtual" not in text

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from autoconf_launch.core import DOCTOR_MARK, ClusterSpec, ConfigError, Device, Node, RawConfig
 from autoconf_launch.launcher.doctor import (
     HostChecks,
+    KernelRates,
     LinkCheck,
     SlotCheck,
     read_blocked,
     read_checks,
 )
+from autoconf_launch.launcher.estimates import machine_of
 from autoconf_launch.launcher.report import (
     blocked_text,
     cluster_document,
@@ -26,8 +28,8 @@ from autoconf_launch.tuning_spaces import cluster_of_document
 NAMES = ("a", "b", "c")
 
 
-def cluster_of(name: str = "cpu", *, emulated: bool = True) -> ClusterSpec:
-    device = Device(name=name, memory_bytes=8 << 30, emulated=emulated)
+def cluster_of(name: str = "cpu", *, emulated: bool = True, gib: int = 8) -> ClusterSpec:
+    device = Device(name=name, memory_bytes=gib << 30, emulated=emulated)
     return ClusterSpec(nodes=tuple(Node(host=host, devices=(device, device)) for host in NAMES))
 
 
@@ -102,3 +104,38 @@ def test_a_saved_cluster_is_one_that_plan_reads_and_no_cpu() -> None:
     assert found.devices[0].name == "H100-SXM-80GB"
     with pytest.raises(ConfigError, match="--save writes GPUs for plan, but host a has cpu"):
         require_gpus(cluster_of())
+
+
+def kernels(product: float = 3e14) -> KernelRates:
+    return KernelRates(
+        products=((4096, 4096, 4096, product), (64, 64, 64, 1e13)),
+        attention_flops_per_s=1e14,
+        attention_backward_flops_per_s=9e13,
+        fp32_flops_per_s=2e13,
+        memory_bytes_per_s=1.5e12,
+        host_link_bytes_per_s=2e10,
+        all_reduce_bytes_per_s=1e11,
+        all_reduce_s=4e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("NVIDIA H100 80GB HBM3", {"reached_tflops", "host_link_gb_per_s"}),
+        ("Voodoo 9", {"peak_tflops", "memory_gib", "bandwidth_gb_per_s", "attention_tflops"}),
+    ],
+)
+def test_the_slowest_slot_describes_its_gpu_and_a_known_one_keeps_its_row(
+    name: str, keys: set[str]
+) -> None:
+    slots = [slot(host, kernels=kernels(rate)) for host in NAMES for rate in (3e14, 2.5e14)]
+    checks = HostChecks(slots=tuple(slots), links=LINKS)
+    document = cluster_document(cluster_of(name, emulated=False, gib=79), checks)
+    node = document["nodes"][0]
+    assert node["reached_tflops"] == 250
+    assert keys <= node.keys()
+    assert ("peak_tflops" in node) is (name == "Voodoo 9")
+    gpu = machine_of(cluster_of_document(RawConfig(document))).accelerator
+    assert gpu.reached * gpu.half_flops_per_s == pytest.approx(2.5e14, rel=1e-3)
+    assert gpu.assumed == ()

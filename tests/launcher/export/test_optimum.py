@@ -16,6 +16,7 @@ from autoconf_launch.core import (
     Precision,
     RawConfig,
     Recompute,
+    States,
     resolve,
 )
 from autoconf_launch.launcher.export import Optimum, export_optimum
@@ -89,6 +90,15 @@ def test_each_format_can_be_read_by_its_parser() -> None:
     titan = parse_toml(export_optimum(SPLIT, "torchtitan").text)
     assert titan.get(("parallelism", "tensor_parallel_degree")) == 2
     compile(export_optimum(SPLIT, "nemo2").text, "recipe.py", "exec")
+
+
+def test_formats_of_states_are_written_where_a_framework_has_them() -> None:
+    half = replace(PLAIN, states=States.BF16)
+    titan = parse_toml(export_optimum(half, "torchtitan").text)
+    assert titan.get(("training", "dtype")) == "bfloat16"
+    moments = export_optimum(replace(PLAIN, states=States.BF16_MOMENTS), "megatron").text
+    assert "--use-precision-aware-optimizer\n--exp-avg-dtype bf16\n" in moments
+    assert "precision-aware" not in export_optimum(PLAIN, "megatron").text
 
 
 def test_an_unknown_framework_gets_the_nearest_known_one() -> None:

@@ -3,7 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
+from autoconf_launch.core import (
+    ConfigError,
+    GradientSum,
+    Loss,
+    Offload,
+    Precision,
+    Recompute,
+    States,
+    WeightFormat,
+    Workload,
+)
 from autoconf_launch.launcher.measurements import MeasurementFile
 from autoconf_launch.launcher.measurements.measured_runs import (
     nearest_architecture,
@@ -34,7 +44,8 @@ ROW = dict(zip_longest(NAMES.split(","), VALUES.split(","), fillvalue=""))
 
 def read(folder: Path, *changes: dict[str, str]) -> MeasurementFile:
     """A table of the row above, each time with some cells changed."""
-    lines = [",".join(ROW), *(",".join({**ROW, **change}.values()) for change in changes)]
+    rows = [{**ROW, **change} for change in changes]
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
     path = folder / "table.csv"
     path.write_text("\n".join(lines) + "\n")
     return read_measurements(path)
@@ -314,14 +325,66 @@ def test_one_sample_for_each_rank_leaves_one_micro_batch(tmp_path: Path) -> None
 def test_rows_that_differ_in_memory_alone_or_in_a_16_bit_format_are_one_run(
     tmp_path: Path,
 ) -> None:
-    codes = ({"trainer": code} for code in ("llm-foundry", "torchtitan", "deepspeed"))
+    codes = ({"trainer": code} for code in ("torchtitan-2025", "torchtitan", "deepspeed"))
     file = read(tmp_path, *codes)
-    fused, plain, _ = (workload_of(one).software.fused_loss for one in file.measurements)
-    assert (fused, plain) == (True, False)
+    fused, plain, _ = (workload_of(one).software.logit_bytes for one in file.measurements)
+    assert (fused, plain) == (6.0, None)
     names = ({"precision": name, "trainer": "nemo"} for name in ("bf16", "fp16", "tf32"))
     for table in (file, read(tmp_path, *names)):
         runs, _ = runs_of(table.measurements)
         assert [run.rows for run in runs] == [(0, 1), (2,)]
+
+
+def test_columns_say_how_a_row_trains_and_its_name_and_note_never_do(tmp_path: Path) -> None:
+    names = "optimizer,states,gradients,loss,lora_rank,weights,update_in_backward,offload,gated"
+    values = "paged_adamw8bit,bf16,fp32,fused,8,nf4,1,activations,1"
+    path = tmp_path / "table.csv"
+    empty = "," * names.count(",")
+    named = {**ROW, "model": "Llama LoRA", "note": "QLoRA with adamw8bit in bf16"}
+    rows = (f"{','.join(named.values())},{more}" for more in (values, empty))
+    lines = [f"{','.join(ROW)},{names}", *rows]
+    path.write_text("\n".join(lines) + "\n")
+    said, silent = read_measurements(path).measurements
+    training = workload_of(said)
+    assert (training.optimizer.name, training.optimizer.is_paged) == ("paged_adamw8bit", True)
+    assert (training.states, training.gradients) == (States.BF16, GradientSum.FP32)
+    assert (training.loss, training.lora_rank) == (Loss.FUSED, 8)
+    assert (training.weight_format, training.updates_in_backward) == (WeightFormat.NF4, True)
+    assert said.layout.offload is Offload.ACTIVATIONS
+    assert training.architecture.gated
+    plain = workload_of(silent)
+    assert (plain.lora_rank, plain.states, plain.loss, plain.optimizer.name) == (
+        *(None, None, None),
+        "adamw",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        ("states\nbf17", "states is 'bf17'; did you mean 'bf16'"),
+        ("weights\nnf4", "weights is 'nf4', but all are trained; give lora_rank"),
+    ],
+)
+def test_a_wrong_word_on_states_is_a_bad_row(tmp_path: Path, cells: str, text: str) -> None:
+    name, value = cells.split("\n")
+    path = tmp_path / "table.csv"
+    path.write_text(f"{','.join(ROW)},{name}\n{','.join(ROW.values())},{value}\n")
+    (problem,) = read_measurements(path).bad
+    assert text in problem.text
+
+
+def test_a_table_of_memory_only_is_scored(tmp_path: Path) -> None:
+    names = [name for name in ROW if name != "step_time_s"]
+    cells = [
+        {**ROW, "mem_gb": memory, "mbs": size} for memory, size in (("30.5", "1"), ("OOM", "2"))
+    ]
+    path = tmp_path / "table.csv"
+    lines = [",".join(names), *(",".join(row[name] for name in names) for row in cells)]
+    path.write_text("\n".join(lines) + "\n")
+    ran, failed = read_measurements(path).measurements
+    assert (ran.out_of_memory, failed.out_of_memory) == (False, True)
+    assert (ran.step_time_s, ran.memory_gb) == (None, 30.5)
 
 
 def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(tmp_path: Path) -> None:
@@ -340,3 +403,11 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(tmp_path: Pat
         4: "no experts",
     }
     assert sorted(row for run in runs for row in run.rows) == [0, 2]
+
+
+def test_a_column_names_the_dispatcher_and_other_tables_have_the_trainer_s(tmp_path: Path) -> None:
+    mixture = {**MIXTRAL, "ep": "2", "trainer": "automodel", "step_time_s": "1000"}
+    file = read(tmp_path, *({**mixture, "dispatcher": name} for name in ("torch", "deepep", "")))
+    runs, _ = runs_of(file.measurements)
+    assert [run.rows for run in runs] == [(0,), (1, 2)]
+    assert not read(tmp_path, {**mixture, "dispatcher": "mpi"}).measurements

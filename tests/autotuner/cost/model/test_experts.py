@@ -12,8 +12,8 @@ from autoconf_launch.autotuner.cost.kernel_times import (
 from autoconf_launch.autotuner.cost.step import gradient_exchange_s, step_parts
 from autoconf_launch.core import (
     Architecture,
+    Dispatcher,
     Experts,
-    Framework,
     Recompute,
     Software,
     StateMixer,
@@ -63,18 +63,17 @@ def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same() ->
     )
 
 
-@pytest.mark.parametrize("framework", [Framework.MEGATRON, Framework.FSDP])
-def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
-    framework: Framework,
-) -> None:
+@pytest.mark.parametrize("dispatcher", Dispatcher)
+def test_dispatchers_other_than_torch_leave_the_node_once(dispatcher: Dispatcher) -> None:
     near = layouts("dp=16 ep=8 micro=4")
     far = layouts("dp=16 ep=16 micro=4")
-    of = replace(SPARSE, software=Software(framework=framework))
+    hidden = Software(dispatcher=dispatcher, hides_routing=True)
+    of = replace(SPARSE, software=hidden)
     more = [step_parts(x, of, MACHINE).communication_s_C[0] for x in (near, far)]
-    if framework is Framework.FSDP:
-        assert more[1] > 2 * more[0]
-    else:
-        assert more[1] < 2 * more[0]
+    assert more[1] < 2 * more[0]
+    of = replace(SPARSE, software=replace(hidden, hides_routing=False))
+    more = [step_parts(x, of, MACHINE).communication_s_C[0] for x in (near, far)]
+    assert more[1] > 2 * more[0] or dispatcher is not Dispatcher.TORCH
 
 
 def test_no_step_of_a_mixture_beats_its_bound() -> None:

@@ -5,8 +5,14 @@ import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, StageSends
 from autoconf_launch.autotuner.cost.layout_columns import largest_share, stage_layers
-from autoconf_launch.autotuner.cost.layout_rules import LayerSeconds, schedule_s, stage_times
+from autoconf_launch.autotuner.cost.layout_rules import (
+    LayerSeconds,
+    in_flight,
+    schedule_s,
+    stage_times,
+)
 from autoconf_launch.autotuner.space import Floats
+from autoconf_launch.tuning_spaces import SCHEDULES
 
 from ...builders import layouts
 
@@ -57,6 +63,64 @@ def test_a_pipeline_takes_its_micro_batches_and_a_bubble() -> None:
         sends=sends,
     )
     assert schedule_s(columns, stages, sends)[0] == 8 * 4 + 3
+
+
+F = B = W = 2.0
+"""Seconds of forward and of both halves of backward on a stage of the schedules below."""
+
+
+@pytest.mark.parametrize(
+    ("name", "bubble_s", "held"),
+    [
+        ("1f1b", 3 * (F + B + W), [4, 3, 2, 1]),
+        ("zb-h1", 3 * (F + B - W), [4, 4, 4, 4]),
+        ("zb-h2", 3 * (F + B - 2 * W), [7, 7, 7, 7]),
+        ("zbv", 0.0, [4, 4, 4, 4]),
+        ("dualpipe", (4 / 2 - 1) * ((F + B + W) + (B + W) - 3 * W), [5, 5, 5, 5]),
+    ],
+)
+def test_a_schedule_has_the_bubble_and_the_micro_batches_of_its_paper(
+    name: str, bubble_s: float, held: list[int]
+) -> None:
+    schedule, columns = SCHEDULES[name], layouts("pp=4 acc=8")
+    sends = replace(StageSends.alike(columns.pipeline_C, ZERO), schedule=schedule)
+    stages = stage_times(
+        columns,
+        24,
+        layer=LayerSeconds(mean_s_C=np.ones(1)),
+        first_s_C=ZERO,
+        last_s_C=ZERO,
+        sends=sends,
+    )
+    seconds, sent = schedule_s(columns, stages, sends)
+    assert seconds[0] == pytest.approx(8 * (F + B + W) + bubble_s)
+    assert sent[0] == pytest.approx(0.0, abs=1e-9)
+    numbers = np.arange(4)[:, None]
+    assert in_flight(numbers, columns, schedule)[:, 0].tolist() == held
+    few = layouts("pp=4 acc=2")
+    assert in_flight(numbers, few, schedule).max() == 2
+    assert in_flight(numbers[:1], layouts("acc=8"), schedule).tolist() == [[1]]
+
+
+def test_a_v_turns_without_a_send_and_has_both_ends_on_its_first_rank() -> None:
+    columns = layouts("pp=4 acc=8")
+    seconds = []
+    for name in ("1f1b", "zbv"):
+        sends = replace(StageSends.alike(columns.pipeline_C, ZERO + 0.5), schedule=SCHEDULES[name])
+        stages = stage_times(
+            columns,
+            24,
+            layer=LayerSeconds(mean_s_C=np.ones(1)),
+            first_s_C=ZERO + 1.0,
+            last_s_C=ZERO + 3.0,
+            sends=sends,
+        )
+        seconds.append(
+            (float(stages.slowest_s_C[0]), float(schedule_s(columns, stages, sends)[1][0]))
+        )
+    (plain_s, plain_sent_s), (folded_s, folded_sent_s) = seconds
+    assert (plain_s, folded_s) == (6 + 3, 6 + 1 + 3)
+    assert plain_sent_s < folded_sent_s < 2.5 * plain_sent_s
 
 
 def test_stages_have_given_or_even_layers() -> None:
