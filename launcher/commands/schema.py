@@ -98,5 +98,11 @@ def _with_words(schema: dict[str, Any], one: Parameter) -> dict[str, Any]:
     return ranged[0] if len(ranged) == 1 else {"anyOf": ranged}
 
 
+_HINTS = dict[type, dict[str, Any]]()
+"""Types of each question's fields, evaluated once."""
+
+
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, localns={"Goodput": Goodput})  # imported for type checkers only
+    if kind not in _HINTS:  # Goodput is imported for type checkers only
+        _HINTS[kind] = get_type_hints(kind, localns={"Goodput": Goodput})
+    return _HINTS[kind]

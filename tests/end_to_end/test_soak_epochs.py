@@ -24,7 +24,7 @@ def own(place: Place, *flags: str, micro_batches: Any, words: tuple[str, ...] = 
     config = str(place.write_config({**SMALL, **sizes}))
     script = place.folder / "own.py" if words else SCRIPTS / "own_epochs.py"
     argv = (*QUICK, CONSENT, *flags, str(script), "--config", config, *words)
-    code, output = place.run("--autotuning=tune", *argv)
+    code, output = place.here("--autotuning=tune", *argv)
     assert code == 0, output
     return output
 
@@ -70,7 +70,7 @@ def plain(place: Place, *, old: str, new: str) -> tuple[int, str]:
     assert old in text
     (place.folder / "train.py").write_text("STEPS = [*range(3)]\n" + text.replace(old, new))
     knob = "--knob=train_micro_batch_size_per_gpu=[4]"
-    return place.run("--autotuning=tune", *QUICK, CONSENT, knob, "train.py", "--batch-size", "4")
+    return place.here("--autotuning=tune", *QUICK, CONSENT, knob, "train.py", "--batch-size", "4")
 
 
 def test_a_crash_after_the_steps_leads_the_answer_and_the_exit_code(place: Place) -> None:
@@ -81,7 +81,7 @@ def test_a_crash_after_the_steps_leads_the_answer_and_the_exit_code(place: Place
     assert "Train with it once the script is fixed:" in output
     assert output.rstrip().endswith("KeyError: 'accuracy'")
     assert (place.results / "cmd_optimal.txt").exists()
-    code, shown = place.run("show", str(place.results))
+    code, shown = place.here("show", str(place.results))
     assert crash in shown, shown
 
 

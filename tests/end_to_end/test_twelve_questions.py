@@ -215,17 +215,27 @@ _TOO_LARGE = (
 """Models that no single change makes fit."""
 
 
+def training(model: str, cluster: str) -> dict[str, Any]:
+    seq = 512 if model.startswith("bert") else 4096
+    global_batch = 16 if (model, cluster) in _TOO_LARGE else 256
+    return {"model": model, "seq": seq, "global_batch": global_batch}
+
+
+@cache
+def changes_of(model: str, cluster: str) -> list[dict[str, Any]]:
+    """Nearest changes of a training, planned once."""
+    answer = plan(cluster=cluster, **training(model, cluster))
+    changes: list[dict[str, Any]] = plan_document(answer)["nearest_changes"]
+    return changes
+
+
 @pytest.mark.parametrize(
     ("model", "cluster"),
     [*zip(_MODELS, itertools.cycle(["2x8xH100", "8xA100-SXM-40GB"]), strict=False), *_TOO_LARGE],
 )
 def test_the_flags_of_a_change_give_its_number(model: str, cluster: str) -> None:
-    own: dict[str, Any] = {
-        "model": model,
-        "seq": 512 if model.startswith("bert") else 4096,
-        "global_batch": 256,
-    }
-    for one in plan_document(plan(cluster=cluster, **own))["nearest_changes"]:
+    own = training(model, cluster)
+    for one in changes_of(model, cluster):
         flags: dict[str, Any] = {"cluster": cluster}
         for words in one["change"].split(", "):
             name, _, value = words.removeprefix("--").partition(" ")
@@ -243,8 +253,7 @@ def test_the_flags_of_a_change_give_its_number(model: str, cluster: str) -> None
 def test_where_no_single_change_fits_two_together_on_few_gpus_are_named(
     model: str, cluster: str
 ) -> None:
-    found = plan_document(plan(model=model, cluster=cluster, seq=4096, global_batch=16))
-    changes = [one["change"] for one in found["nearest_changes"]]
+    changes = [one["change"] for one in changes_of(model, cluster)]
     *combined, larger = changes
     assert "--" not in larger
     assert any("--lora-rank 16, --weights nf4" in one for one in combined)

@@ -264,7 +264,7 @@ def test_a_value_of_no_use_is_refused_by_its_keyword(name: str, keyword: str) ->
 
     nothing = object()
     assert re.match(rf"{keyword} (is|has) {re.escape(repr(nothing))}; .*[.?]$", ask(nothing))
-    for value in (5, "x", {"foo": 1}, [], [5], [nothing]):
+    for value in (-5, "x", {"foo": 1}, [], [-5], [nothing]):
         assert f"{keyword} {keyword}" not in ask(value)
 
 
