@@ -120,7 +120,7 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
     ``in_backward``: weights are updated in the backward pass, so that gradients are not summed.
     """
     away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
-    none = RECOMPUTE_CODES[Recompute.NONE]
+    none, lays_out = RECOMPUTE_CODES[Recompute.NONE], "layout" in has.parallel
     kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
 
     def among(stages: Iterable[int], x: LayoutColumns) -> Bools:
@@ -157,12 +157,7 @@ def trainer_rules(has: Abilities, *, in_backward: bool = False) -> tuple[LayoutR
                 | ((x.pipeline_C == 1) & (x.recompute_C == none))
             ),
         ),
-        (
-            "layout",
-            "virtual_C",
-            "vpp",
-            lambda x, a, _: has_even_pieces(x, a) | ("layout" in has.parallel),
-        ),
+        ("layout", "virtual_C", "vpp", lambda x, a, _: has_even_pieces(x, a) | lays_out),
         ("recompute", "recompute_C", "recompute", lambda x, a, _: np.isin(x.recompute_C, kinds)),
         (
             "layers",
