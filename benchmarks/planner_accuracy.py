@@ -330,6 +330,8 @@ def memory_lines(scores: dict[str, Validation]) -> list[Line]:
         ("bigscience_a100", "BigScience A100 memory", 10, "37 %"),
         ("torchtitan", "torchtitan memory", 8, "-"),
         ("simumax_b200", "SimuMax, 8 B200: memory", 5, "SimuMax 0.5 %"),
+        ("torchtune_small", "torchtune memory", 10, "-"),
+        ("playbook_h100_clean", "nanotron's playbook: memory", 10, "-"),
     ):
         error = scores[name].memory_mape or np.nan
         lines.append(
