@@ -225,8 +225,6 @@ class _Walk:
         self._pending: list[tuple[float, int, Record]] = []
         """Trials that run: when they end, their rows and what they will have measured."""
         self._now_s = 0.0
-        self._was_checked = False
-        """The last trial seemed beyond saturation, and was no better."""
         self._stopped_at: int | None = None
         self._optimality_bound: OptimalityBound | None = None
         self._untried: tuple[int, ...] = ()
@@ -268,13 +266,11 @@ class _Walk:
         return False
 
     def _open(self) -> Bools:
-        """Rows that may be tried next; as in a study, and after its stop all others."""
+        """Rows that may be tried next; once the tuner has stopped, also rows that it closed."""
         if not self._rules.to_saturation:
             return self._untried_C
         first_C = np.asarray(self._untried_C & ~self._curves.beyond_C, np.bool_)
-        told = self._landscape.predictions is not None and self._rules.exploration == "global"
-        is_over = self._was_checked and self._stopped_at is None
-        return first_C if first_C.any() or is_over or not told else self._untried_C
+        return first_C if first_C.any() or self._stopped_at is None else self._untried_C
 
     def _propose(self, due: Ints) -> int | None:
         ask = Ask(
@@ -293,9 +289,7 @@ class _Walk:
         self._regret = min(self._regret, float(self._regret_C[row]))
         if is_out_of_memory(record):
             self._untried_C &= ~_needs_more(landscape, record)
-        best, was_beyond = self._curves.best, self._curves.beyond_C[row]
         self._curves.tell(record)
-        self._was_checked = bool(was_beyond) and self._curves.best <= best
         self._stages.tell(row, float(landscape.cost_s_C[row]))
         if self._stopped_at is None and self._is_over():
             self._stopped_at = len(self.rows)

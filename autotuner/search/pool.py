@@ -101,10 +101,7 @@ class Pool:
     ) -> None:
         """All rows that pass the rules are open.
 
-        ``groups``: units of exploration, and whether micro-batches end at saturation. Curves
-        through noisy trials may close the best row. So if all rows are predicted and explored
-        together, and all that are left seem beyond saturation, the most promising of them is tried
-        as a check; the search goes on if it is better than the best, or reopens others.
+        ``groups``: units of exploration, and whether micro-batches end at saturation.
         """
         self._table = space.table
         self._baseline = space.baseline
@@ -115,10 +112,6 @@ class Pool:
         passed = apply_rules(space.table, rules)
         self._rejected = add_counts(space.rejected, passed.rejected)
         self._allowed: Bools = passed.keep_C
-        told = predictions is not None and np.isfinite(predictions.step_s_C[self._allowed]).all()
-        self._checks = bool(groups.to_saturation and not groups.staged and told)
-        self._was_checked = False
-        """The last trial seemed beyond saturation, and was no better."""
         self._usual = space.usual_C
         self.has_further = not space.usual_C.all()
         """True if any row varies a knob other than the layout's."""
@@ -139,14 +132,10 @@ class Pool:
     def forget_speeds(self) -> None:
         """Forget the curves of throughput, which will be learned anew."""
         self._curves.forget()
-        self._was_checked = False
 
     def learn(self, record: Record) -> None:
         """Take the record of a micro-batch."""
-        row, best = self._find(record.trial.candidate), self._curves.best
-        was_beyond = self._checks and bool(self._beyond_saturation()[row].any())
         self._curves.tell(record)
-        self._was_checked = was_beyond and self._curves.best <= best
         if record.trial.candidate == self._baseline:
             self._baseline_fits = record.measurement is not None
 
@@ -206,7 +195,7 @@ class Pool:
             small_too: also micro-batches below the lower limit of the user.
         """
         rows = self._open(group) & self._usual
-        return np.flatnonzero(self._due(rows if small_too else rows & ~self._small))
+        return np.flatnonzero(rows if small_too else rows & ~self._small)
 
     def further_rows(self, group: int, layouts: Sequence[Layout]) -> Ints:
         """Numbers of the open rows of a group that vary other knobs of these layouts."""
@@ -215,7 +204,7 @@ class Pool:
         wanted = np.zeros(len(self._table), np.bool_)
         for layout in layouts:
             wanted |= self._rows_of(layout)
-        return np.flatnonzero(self._due(self._open(group) & ~self._usual & wanted))
+        return np.flatnonzero(self._open(group) & ~self._usual & wanted)
 
     def _rows_of(self, layout: Layout) -> Bools:
         """Rows with this layout and any values of other knobs; cached."""
@@ -243,12 +232,8 @@ class Pool:
 
     def _open(self, group: int) -> Bools:
         rows = self._allowed & ~self._tried & ~self._closed & (self._group == group)
-        return np.asarray(rows & (self._bound_s_C <= self._left_s), np.bool_)
-
-    def _due(self, rows: Bools) -> Bools:
-        """Rows that do not seem beyond saturation; if there are none, all of them, as a check."""
-        first = rows & ~self._beyond_saturation()
-        return rows if self._checks and not (first.any() or self._was_checked) else first
+        rows &= self._bound_s_C <= self._left_s
+        return np.asarray(rows & ~self._beyond_saturation(), np.bool_)
 
     def _beyond_saturation(self) -> Bools:
         if self._to_saturation:

@@ -266,14 +266,9 @@ class MicroBatchCurves:
         self._stale: set[int] = set()
         self._bound_C = np.full(len(self._table), np.inf)
         self._doubt_C = np.zeros(len(self._table))
-        self._best = float("-inf")
+        self._best = -np.inf
         self._best_micro: int | None = None
         self._best_curve = -1
-
-    @property
-    def best(self) -> float:
-        """Logarithm of the best speed so far; minus infinity before the first."""
-        return self._best
 
     @property
     def gain_C(self) -> Floats:
@@ -283,10 +278,7 @@ class MicroBatchCurves:
 
     @property
     def beyond_C(self) -> Bools:
-        """Rows that seem beyond the saturation of their curve, or on a curve far below the best.
-
-        The noise of the trials is not included; a later trial may bring rows back.
-        """
+        """Rows beyond the saturation point of their curve, or of a curve far below the best."""
         return np.asarray(self.gain_C <= SATURATION_GAIN, np.bool_)
 
     def gains(self, noise: Noise = PRIOR) -> CurveGains:
@@ -338,8 +330,8 @@ class MicroBatchCurves:
         before = known.get(micro)
         speed = max(1.0 / cost_s, (before.speed or 0.0) if before else 0.0)
         known[micro] = Tried(micro_batch=micro, speed=speed or None)
-        if speed and log(speed) > self._best:
-            self._best, self._best_micro, self._best_curve = log(speed), micro, curve
+        if speed and np.log(speed) > self._best:
+            self._best, self._best_micro, self._best_curve = np.log(speed), micro, curve
 
     def _row(self, candidate: Candidate) -> int | None:
         if candidate not in self._rows:

@@ -160,8 +160,8 @@ def test_scores_are_within_their_ranges(steps_s: list[float], patience: int) -> 
 
 
 def noisy_curve(seed: int, noise: float) -> Any:
-    """Six micro-batches that are nearly equal, as predicted, each measured once."""
-    micros = (1, 2, 4, 8, 16, 32)
+    """Four micro-batches that are nearly equal, as predicted, each measured once."""
+    micros = (1, 2, 4, 8)
     steps_s = np.array([1.0 + 0.05 / micro for micro in micros])
     layouts = [Layout(micro_batch=micro, accumulation=64 // micro) for micro in micros]
     told = prediction_table(steps_s, band=0.1)
@@ -174,8 +174,8 @@ def noisy_curve(seed: int, noise: float) -> Any:
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
-def test_certificates_of_curves_through_a_few_noisy_trials_are_true(noise: float) -> None:
-    rules = ReplayRules(good_enough=0.02, trials=4, to_saturation=True)
+def test_certificates_of_curves_that_two_noisy_trials_close_are_true(noise: float) -> None:
+    rules = ReplayRules(good_enough=0.02, to_saturation=True)
     found = [noisy_curve(seed, noise) for seed in range(40)]
     scores = [score(one, run(one, load_strategy("model_based"), rules, 0)) for one in found]
     told = [one.certificate_true for one in scores if one.certificate_true is not None]

@@ -303,25 +303,6 @@ def test_the_model_alone_leaves_micro_batches_out_that_are_beyond_saturation(
     assert dict(loop.study.pool.rejected).get("beyond_saturation") == saturated
 
 
-@rows(
-    "predicted_s, four_s, trials, best_micro",
-    {
-        "no prediction": (None, 0.5, 2, 1),
-        "one is missing": ((0.9, 1.0, np.nan), 0.5, 2, 1),
-        "the check finds a better one": ((0.9, 1.0, 1.0), 0.5, 4, 4),
-        "the check finds none": ((0.9, 1.0, 1.0), 1.0, 3, 1),
-    },
-)
-def test_a_predicted_search_checks_a_row_beyond_saturation_before_it_ends(
-    predicted_s: tuple[float, ...] | None, four_s: float, trials: int, best_micro: int
-) -> None:
-    told = None if predicted_s is None else prediction_table(predicted_s)
-    asked = Study(small_space(stages=(0,)), told, settings(tuner_type="model_based"))
-    loop = Loop(asked, by_micro_batch(lambda micro: four_s if micro == 4 else 1.0)).run()
-    assert best(loop).candidate.layout.micro_batch == best_micro
-    assert len(loop.trials) == trials
-
-
 @pytest.mark.parametrize("slots", [2, 5])
 def test_as_many_run_at_once_as_there_are_slots(slots: int) -> None:
     assert len(measured_baseline(study(), slots).ask(slots, 0.0)) == min(slots, 3)

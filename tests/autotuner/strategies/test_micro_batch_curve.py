@@ -103,15 +103,6 @@ def test_curves_are_beyond_by_the_best_of_others_and_by_memory() -> None:
     assert rungs(table, found) == [16]
 
 
-def test_a_later_trial_brings_back_what_the_first_ones_excluded() -> None:
-    table, found = curves(0)
-    tell(found, split(8), 1.0)
-    tell(found, split(12), 1.1)
-    assert {16, 24, 48} <= {micro for _, micro in beyond(table, found)}
-    tell(found, split(16), 0.8)
-    assert {24, 48}.isdisjoint({micro for _, micro in beyond(table, found)})
-
-
 def test_where_the_batch_may_change_micro_batches_with_as_much_accumulation_are_compared() -> None:
     """Each micro-batch with the user's batch of 8 and with one near the maximum of 40."""
     rows = [split(m, batch=40) for m in (1, 2, 4, 8)] + [split(m, batch=8) for m in (1, 2, 4, 8)]
