@@ -266,11 +266,13 @@ class _Walk:
         return False
 
     def _open(self) -> Bools:
-        """Rows that may be tried next; once the tuner has stopped, also rows that it closed."""
+        """Rows that may be tried next; after the stop of a predicted search, also closed ones."""
         if not self._rules.to_saturation:
             return self._untried_C
         first_C = np.asarray(self._untried_C & ~self._curves.beyond_C, np.bool_)
-        return first_C if first_C.any() or self._stopped_at is None else self._untried_C
+        told = self._landscape.predictions is not None and self._rules.exploration == "global"
+        goes_on = told and self._stopped_at is not None
+        return self._untried_C if goes_on and not first_C.any() else first_C
 
     def _propose(self, due: Ints) -> int | None:
         ask = Ask(
