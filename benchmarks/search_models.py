@@ -77,13 +77,11 @@ is this change of the score: when the searches of the thirty draws stop, their r
 before. If the process is scored in the same way, it needs 2.11 in the row and 5.60 in the thirty
 draws: XGBoost needs 0.15 and 1.3 more, but 9.3 more in the three draws of that group.
 
-A predicted search now also tries one row beyond saturation before it ends. In none of the thirty
-draws did that find a better row; it costs up to one trial, 0.07 in the mean without noise.
-
-Tried and not taken: to let only the certificate close rows, which needs 2.10 in the row, but took
-the tune of the first example from 8 trials to 13 (one run of each); and to close rows by the gain
-that a curve lets expect with its noise, which missed the best row in 3 of the thirty draws, as
-before in 4.
+Tried and not taken: to try one row beyond saturation before a predicted search ends, which found
+no better one in the thirty draws and costs up to one trial; to let only the certificate close
+rows, which needs 2.10 in the row, but took the tune of the first example from 8 trials to 13 (one
+run of each); and to close rows by the gain that a curve lets expect with its noise, which missed
+the best row in 3 of the thirty draws, as before in 4.
 
 Few rows decide little: all measurements share one factor, and trees shrink the rest. Tried and not
 taken: uncertainty that grows with the distance to measured rows, members that all learn from every
