@@ -128,9 +128,9 @@ def _trainers_with(workload: Workload) -> list[str]:
 
 def rules_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
     """Layouts that the trainer and its pipeline schedule have."""
-    workload = training.workload
-    of_trainer = trainer_rules(training.abilities, in_backward=workload.updates_in_backward)
-    return (*of_trainer, *schedule_rules(workload.software.schedule))
+    work = training.workload
+    of_trainer = trainer_rules(training.abilities, in_backward=work.updates_in_backward)
+    return (*of_trainer, *schedule_rules(work.software.schedule))
 
 
 def usual_training(
@@ -449,7 +449,7 @@ def trainer_of_layout(
     def first_lack(one: TrainingRequest) -> LayoutRule | None:
         columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
         model, sequence = one.workload.architecture, one.workload.sequence_length
-        rules = trainer_rules(one.abilities)
+        rules = trainer_rules(one.abilities, in_backward=one.workload.updates_in_backward)
         return next((x for x in rules if not x.keep(columns, model, sequence).all()), None)
 
     if lay_out(training).micro_batch_split and not has_uneven(training):

@@ -123,7 +123,7 @@ def test_where_nothing_fits_the_smallest_need_and_what_would_help_are_named(plan
 def test_a_world_that_no_layout_can_use_names_the_rule(plan: Run) -> None:
     ran = plan("--model", "gpt2", "--seq", "1023", "--global-batch", "1", "--cluster", "13xH100")
     assert (ran.code, ran.err.count("\n")) == (3, 1)
-    assert "none of 360 layouts is valid" in ran.err
+    assert "none of 480 layouts is valid" in ran.err
     assert "TP does not divide the attention heads" in ran.err
 
 

@@ -86,8 +86,14 @@ def test_rows_of_unequal_nodes_near_their_memory_are_marked(plan: Run) -> None:
     assert ("marginal: below the memory limit" in text) == ("marginal" in fits)
 
 
-DISTINCT = [*{repr(one.abilities): name for name, one in TRAINERS.items()}.values()]
-"""A trainer for each set of abilities."""
+DISTINCT = [
+    *{
+        repr(one.abilities): name
+        for name, one in TRAINERS.items()
+        if one.abilities.parallel or len(one.abilities.zero) > 1
+    }.values()
+]
+"""A trainer of several GPUs for each set of abilities."""
 
 
 @pytest.mark.parametrize("name", DISTINCT)
