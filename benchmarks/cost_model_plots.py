@@ -55,6 +55,7 @@ GROUPS = {
         "scores",
         "mlp",
         "dropout",
+        "adapters",
         "inputs",
         "embedding",
         "working",

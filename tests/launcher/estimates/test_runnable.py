@@ -63,8 +63,14 @@ def test_what_our_runtime_does_not_train_is_planned_only_by_a_rule(
     assert plan_only_rule(Layout(**layout), layers, workload) == name
 
 
-DISTINCT = [*{repr(one.abilities): name for name, one in TRAINERS.items()}.values()]
-"""A trainer for each set of abilities."""
+DISTINCT = [
+    *{
+        repr(one.abilities): name
+        for name, one in TRAINERS.items()
+        if Precision.FP32 in one.abilities.precisions
+    }.values()
+]
+"""A trainer for each set of abilities, of those with fp32."""
 
 
 def names_apart(workload: Workload, *given: str) -> set[str]:
