@@ -177,13 +177,13 @@ class TrainingQuestion(Modelled):
     states: States | str | None = parameter(
         HABITS_GROUP,
         f"formats of weights, gradients and moments: {_names(States)}; default: the trainer's",
-        choice("states", States),
+        choice("format of states", States),
         default=None,
     )
     gradients: GradientSum | str | None = parameter(
         HABITS_GROUP,
         f"format in which gradients are summed: {_names(GradientSum)}; default: the trainer's",
-        choice("gradients", GradientSum, "FORMAT"),
+        choice("format of gradients", GradientSum, "FORMAT"),
         default=None,
     )
     update_in_backward: bool = parameter(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.core import ClusterSpec, HardwareError, RawConfig
+from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError, RawConfig
 
 from ..asked import read_flags
 from ..doctor import HostChecks, read_blocked, read_checks
@@ -53,6 +53,8 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     cluster = find_cluster(request, notes.append)
     texts = [note.text for note in notes if isinstance(note, Note)]
     yield from (f"autoconf-launch: {text}" for text in (pod_text(), *texts) if text)
+    if flags.save and not flags.save.parent.is_dir():  # before a minute is spent on measuring
+        raise ConfigError(f"--save {flags.save} cannot be written: its folder does not exist.")
     if flags.save and not flags.measure_gpu:
         require_gpus(cluster)
     checks = measure_hosts(request, cluster, kernels=flags.measure_gpu)

@@ -25,12 +25,14 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
+    FrozenPart,
     HardwareError,
     ModelSpec,
     Node,
     NodeKind,
     Precision,
     RankResult,
+    States,
     Workload,
 )
 from autoconf_launch.tuning_spaces import (
@@ -348,12 +350,26 @@ def check_training(training: TrainingRequest) -> None:
 
 
 def check_workload(workload: Workload, cluster: ClusterSpec) -> None:
-    """Check precision, quantized weights and learned positions.
+    """Check precision, formats, what is trained, and learned positions.
 
     Raises:
         ConfigError: a combination is impossible.
     """
     check_precision(workload.precision, cluster)
+    precision, states = workload.precision, workload.states
+    if precision.value_bytes == 4 and states not in (None, States.FP32):
+        raise ConfigError(
+            f"--states {states.value} is for 16-bit training, but --precision is "
+            f"{precision.value}; give --precision bf16, or omit --states."
+        )
+    if workload.frozen >= set(FrozenPart) and workload.lora_rank is None:
+        raise ConfigError("--freeze names all parts, so nothing is trained; name fewer.")
+    is_dense = isinstance(workload.model, Architecture) and workload.architecture.experts is None
+    if workload.dispatcher is not None and is_dense:
+        raise ConfigError(
+            f"--dispatcher {workload.dispatcher.value} sends tokens to experts, but "
+            f"{workload.architecture.name} has none; omit it."
+        )
     if workload.weight_format is not None and not workload.trains_adapters:
         raise ConfigError(
             f"--weights {workload.weight_format.value} stores frozen weights, but here they are "

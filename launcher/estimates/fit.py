@@ -49,6 +49,7 @@ from autoconf_launch.core import (
     Degrees,
     Layout,
     Offload,
+    Software,
     Workload,
     even_pipeline_split,
 )
@@ -217,6 +218,12 @@ def _check_schedule(workload: Workload, layout: Layout) -> None:
         LayoutColumns.from_layouts([layout]),
     )
     model, sequence = workload.architecture, workload.sequence_length
+    schedule = workload.software.schedule.name
+    if schedule != Software().schedule.name and layout.pipeline_parallel == 1:
+        raise ConfigError(
+            f"--schedule {schedule} orders the micro-batches of a pipeline, but --pp is 1; give "
+            "--pp, or omit --schedule."
+        )
     if why := broken_rule(layout, columns, model, sequence, rules):
         raise ConfigError(f"{why}.")
 

@@ -486,7 +486,7 @@ def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
     if rule.name == "trainer_activations":
         return "offloads activations only without --pp and --recompute"
     if rule.name == "trainer_in_backward":
-        return f"has no --{rule.flag} with {layout.accumulation} micro-batches a step; valid: 1"
+        return f"has no --{rule.flag} with several micro-batches a step; raise --micro-batch"
     if rule.name == "trainer_layout":
         pieces = f"--pp {layout.pipeline_parallel} --vpp {layout.virtual_pipeline}"
         return f"has only virtual stages of equal layers, which {pieces} are not"

@@ -308,9 +308,9 @@ def _host_text(host: HostMemory) -> str:
 
 
 def host_limit_text(limit_bytes: float) -> str:
-    """Host memory of a node; CPU processes have none beyond their own."""
+    """Host memory of a node; CPU processes and unified memory have none beyond their own."""
     if not limit_bytes:
-        return "CPU processes have no host memory beyond their own"
+        return "the memory of its processes is the host's own"
     return f"it has {memory_size(limit_bytes)}"
 
 

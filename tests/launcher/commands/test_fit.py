@@ -68,7 +68,7 @@ def test_states_updates_and_the_optimizer_are_words_of_the_question(fit: Run) ->
     assert sum(parts.values()) == pytest.approx(18.9, rel=0.1)
     summed = fit(*TUNED, *whole[:3], "--global-batch", "8")
     assert summed.code == 2
-    assert "has no --update-in-backward with 4 micro-batches a step; valid: 1" in summed.err
+    assert "several micro-batches a step; raise --micro-batch" in summed.err
 
 
 def test_what_would_fit_has_what_the_trainer_has_besides_the_layout(fit: Run) -> None:
@@ -313,7 +313,7 @@ def test_a_cpu_has_no_host_memory_to_offload_to(fit: Run) -> None:
     work = ("--model", "gpt2", "--seq", "128", "--global-batch", "2", "--offload", "optimizer")
     ran = fit(*work, "--cluster", "local", "--precision", "fp32")
     assert ran.code == 1
-    assert ran.err.endswith("CPU processes have no host memory beyond their own.\n")
+    assert ran.err.endswith("the memory of its processes is the host's own.\n")
 
 
 GPT2 = ("--model", "gpt2-large", "--seq", "1024", "--global-batch", "8")
@@ -539,3 +539,35 @@ def test_images_are_of_a_model_that_sees_them(fit: Run, tmp_path: Path) -> None:
     assert four > one
     refused = fit("--model", "llama3-8b", *work, "--images", "2")
     assert "llama3-8b has no vision tower" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--precision", "fp32", "--states", "bf16"), "is for 16-bit training"),
+        (("--freeze", "embedding,attention,mlp,head"), "nothing is trained"),
+        (("--dispatcher", "deepep"), "has none; omit it"),
+        (("--schedule", "zb-h1", "--trainer", "zero-bubble"), "but --pp is 1"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(
+    fit: Run, flags: tuple[str, ...], why: str
+) -> None:
+    work = ("--model", "llama3.1-8b", "--cluster", "8xH100", "--seq", "4096")
+    ran = fit(*work, "--global-batch", "64", *flags)
+    assert (ran.code, why in ran.err) == (2, True)
+
+
+def test_chips_with_one_memory_have_no_other_to_offload_to(fit: Run) -> None:
+    work = (
+        "--model",
+        "llama3-8b",
+        "--seq",
+        "2048",
+        "--global-batch",
+        "4",
+        "--trainer",
+        "megatron",
+    )
+    ran = fit(*work, "--cluster", "GB10", "--offload", "optimizer")
+    assert (ran.code, "the host's own" in ran.err) == (1, True)
