@@ -128,7 +128,8 @@ def remedies(
     if asked.workload.software.framework is not Framework.MEGATRON:
         found = _fewest_changes(asked, limits, _zero_3_choices, rules)
     every = _fewest_changes(asked, limits, partial(itertools.combinations, changes), rules)
-    shown = [*found, *(one for one in every if one not in found)][:_SHOWN]
+    known = [remedy.proposal for remedy in found]
+    shown = [*found, *(one for one in every if one.proposal not in known)][:_SHOWN]
     times = seconds([remedy.proposal for remedy in shown]) if seconds else ()
     timed = itertools.zip_longest(shown, times)
     priced = (replace(remedy, step_s=step_s) for remedy, step_s in timed)

@@ -208,6 +208,8 @@ def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
 
 
 def _with_change(change: str) -> str:
+    if change.startswith("without "):
+        return change
     return f"with {change}" if change.startswith("--") else f"on {change}"
 
 
@@ -309,6 +311,8 @@ def _flags(workload: Workload) -> dict[str, Any]:
         "--weights": workload.weight_format and workload.weight_format.value,
         "--loss": workload.loss and workload.loss.value,
         "--states": workload.states and workload.states.value,
+        "--gradients": workload.gradients and workload.gradients.value,
+        "--update-in-backward": workload.updates_in_backward or None,
         "--seq": workload.sequence_length,
         "--schedule": workload.software.schedule.name,
     }
@@ -320,6 +324,8 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     words = [
         f"{flag} {value}" for flag, value in after.items() if value not in (None, before[flag])
     ]
+    dropped = [flag for flag, value in after.items() if value is None and before[flag] is not None]
+    words += [f"without {flag}" for flag in dropped]
     trainer = changed.request.training.trainer.name
     if {answer.request.training.trainer.name, answer.trainer_by_flags(changed)} != {trainer}:
         words.append(f"--trainer {trainer}")

@@ -346,3 +346,11 @@ def test_a_trainer_without_pipelines_has_none_ranked(plan: Run) -> None:
     assert not any(one["sequence_parallel"] for one in layouts)
     assert ran["rejected"]["trainer_pp"] > 0
     assert "the trainer has no pipelines" in plan(*WORK, "--trainer", "huggingface").out
+
+
+def test_a_change_names_a_flag_that_it_drops(plan: Run) -> None:
+    asked = ("--model", "llama3-8b", "--cluster", "8xH100", "--seq", "8k", "--global-batch", "64")
+    changes = plan(*asked, "--trainer", "huggingface", "--loss", "fused", "--json").document[
+        "nearest_changes"
+    ]
+    assert any("without --loss" in one["change"] for one in changes)
