@@ -33,7 +33,7 @@ _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
 _EXPERTS = ("experts", "experts_per_token", "expert_ffn")
 EXPERT_COLUMNS = (*_EXPERTS, "shared_experts")
 KIND_COLUMNS = ("gated", "tied_embeddings")
-"""Whether the MLP is gated, and whether input and output share an embedding."""
+"""Columns that say if the MLP is gated, and if input and output share an embedding."""
 _LARGEST = 2**53
 _BRACKETS = re.compile(r"\s*\(.*\)")
 """Text that a table adds to a model's name."""
